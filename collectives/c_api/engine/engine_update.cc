@@ -21,8 +21,8 @@ namespace {
 
 static_assert(CASTOR_OPTIMIZER_STATES == kMaxOptimizerStates);
 
-Status CallProgram(castor_update_fn update, void* context,
-                   const UpdateCall& call) {
+Status CallProgram(const castor_engine& engine, castor_update_fn update,
+                   void* context, const UpdateCall& call) {
   std::vector<castor_update_run> runs;
   runs.reserve(call.runs.size());
   for (const UpdateRun& run : call.runs) {
@@ -47,6 +47,7 @@ Status CallProgram(castor_update_fn update, void* context,
   its.stream = call.stream;
   its.grad_factor = call.grad_factor;
   its.on_device = call.on_device ? 1 : 0;
+  const InCallback inside(&engine.turns);
   return CallbackAnswer(update(context, &its), "update");
 }
 
@@ -63,8 +64,8 @@ int32_t castor_engine_set_update(castor_engine* engine, castor_update_fn update,
           return castor::InvalidArgument("update is null");
         }
         return its.engine->SetUpdate(
-            [update, context](const castor::UpdateCall& call) {
-              return castor::c_api::CallProgram(update, context, call);
+            [&its, update, context](const castor::UpdateCall& call) {
+              return castor::c_api::CallProgram(its, update, context, call);
             });
       });
 }

@@ -14,6 +14,9 @@
 namespace castor::c_api {
 namespace {
 
+// Whose callback the thread is in; null: none.
+thread_local const Turns* t_in_callback = nullptr;
+
 constexpr std::chrono::milliseconds kAskEvery{100};
 
 std::atomic<int64_t> generation_of_process = 0;
@@ -102,9 +105,13 @@ void InterruptibleWaits::WaitFor(const Event& event) {
   }
 }
 
+InCallback::InCallback(const Turns* turns)
+    : before_(std::exchange(t_in_callback, turns)) {}
+InCallback::~InCallback() { t_in_callback = before_; }
+
 Status Turns::Take() {
   std::unique_lock lock(mutex_);
-  if (holder_ == std::this_thread::get_id()) {
+  if (holder_ == std::this_thread::get_id() || t_in_callback == this) {
     return FailedPrecondition(
         "the call comes from a callback that another call on this engine runs: "
         "callbacks call nothing on the engine they serve");

@@ -64,9 +64,9 @@ Status Interruptibly(std::function<void()> end, Call&& call) {
 // Whose turn it is. A call that comes while another is under way waits for it.
 class Turns {
  public:
-  // FailedPrecondition where the calling thread has the turn: the call comes
-  // from a callback inside another one. Aborted where the program interrupts
-  // the wait.
+  // FailedPrecondition where the calling thread has the turn, or is in a
+  // callback that whoever has it waits for: the call comes from a callback
+  // inside another one. Aborted where the program interrupts the wait.
   Status Take();
   void GiveBack();
 
@@ -74,6 +74,19 @@ class Turns {
   std::mutex mutex_;
   std::condition_variable free_;
   std::thread::id holder_;  // guarded by mutex_
+};
+
+// While it lives, the calling thread runs a callback that a call waits for
+// which has the turn.
+class InCallback {
+ public:
+  explicit InCallback(const Turns* turns);
+  ~InCallback();
+  InCallback(const InCallback&) = delete;
+  InCallback& operator=(const InCallback&) = delete;
+
+ private:
+  const Turns* const before_;
 };
 
 // Runs `call` in the engine's turn. Engine is castor_engine, or const.

@@ -53,7 +53,6 @@ class CastorOptimizer(torch.optim.Optimizer):
     def __init__(self, inner: Sequence[torch.optim.Optimizer], rule: Rule, runtime: Runtime, max_skips: int) -> None:
         self._castor_ready = False
         super().__init__([group for one in inner for group in one.param_groups], inner[0].defaults if len(inner) == 1 else {})
-        self._castor_ready = True
         self._states = _States(self)
         self.rule = rule
         for one in inner:
@@ -64,6 +63,12 @@ class CastorOptimizer(torch.optim.Optimizer):
         self.skipped = 0  # steps whose gradients were not finite
         self.max_skips = max_skips  # such in a row; 0: as many as come
         self._skips_in_a_row = 0
+        self._castor_ready = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # What a script sets between steps is meant for the optimizer that it made.
+        if not (self.__dict__.get("_castor_ready") and name not in self.__dict__ and not hasattr(type(self), name) and self.rule.set_number(name, value)):
+            super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
         # Schedule-free optimizers swap the weights for training with those for evaluation.
@@ -229,8 +234,8 @@ class CastorOptimizer(torch.optim.Optimizer):
             hook(self)
         states: dict[Any, Any] = {}
         for number, p in enumerate(self._params()):
-            state = {} if p.frozen else self.state_of(p)
-            if state:
+            state = None if p.frozen else self.rule.state_of(p, self.param_groups)
+            if state is not None:
                 states[number] = state
         states.update(self.rule.of_all())
         answer: dict[str, Any] = {"state": states if self.runtime.engine.world.rank == 0 else {}, "param_groups": groups}
@@ -240,7 +245,7 @@ class CastorOptimizer(torch.optim.Optimizer):
 
     def state_of(self, p: Param) -> dict[str, Any]:
         """By torch's names."""
-        return self.rule.state_of(p, self.param_groups)
+        return self.rule.state_of(p, self.param_groups) or {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes torch's format. All ranks give the same."""
@@ -257,7 +262,7 @@ class CastorOptimizer(torch.optim.Optimizer):
             state = state_dict["state"].get(number)
             if p.frozen:
                 continue
-            if state:
+            if state is not None:
                 self.rule.take_state(p, state)
             else:
                 self.rule.forget(p)

@@ -306,9 +306,6 @@ class Runtime:
 
     def enter(self) -> None:
         """The first of nested modules begins."""
-        if self.optimizer is not None and self.optimizer.rule.inside():
-            raise FailedPrecondition("an optimizer's step asks for parameters of the model, which it is not given there: "
-                                     "give castor.wrap an optimizer that works on the parameters in its groups")
         if self.out_of_memory and self.depth == 0 and not self.evaluating:
             self._recover()
         if self.values.unsettled:

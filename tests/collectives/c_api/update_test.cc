@@ -114,6 +114,33 @@ TEST(UpdateTest, ARefusalComesWithItsWordsAndTrainingGoesOn) {
   EXPECT_EQ(Read(engine, 1, CASTOR_PARAM)[5], 4.75f);
 }
 
+struct Peek {
+  castor_engine* engine = nullptr;
+  int32_t answer = CASTOR_OK;
+  std::string words;
+};
+
+TEST(UpdateTest, ThatCallsTheEngineIsToldSo) {
+  const CWorld world(1);
+  const CEngine engine(world, 0, 3, kConfig);
+  Peek peek;
+  peek.engine = engine.get();
+  ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), nullptr));
+  ASSERT_GIVES(CASTOR_OK,
+               castor_engine_set_update(
+                   engine.get(),
+                   [](void* context, const castor_update*) -> int32_t {
+                     auto* own = static_cast<Peek*>(context);
+                     own->answer = castor_engine_begin_evaluation(own->engine);
+                     own->words = castor_last_error();
+                     return CASTOR_OK;
+                   },
+                   &peek));
+  EXPECT_GIVES(CASTOR_OK, StepWithOnes(engine));
+  EXPECT_EQ(peek.answer, CASTOR_FAILED_PRECONDITION);
+  EXPECT_THAT(peek.words, HasSubstr("the call comes from a callback"));
+}
+
 TEST(UpdateTest, IsAskedForBeforeAStep) {
   const CWorld world(1);
   const CEngine engine(world, 0, 3, kConfig);

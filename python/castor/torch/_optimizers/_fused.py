@@ -97,16 +97,16 @@ class Fused:
     def end(self, groups: Groups, applied: bool) -> None:
         """The engine has counted the step."""
 
-    def state_of(self, p: Param, groups: Groups) -> dict[str, Any]:
+    def state_of(self, p: Param, groups: Groups) -> Optional[dict[str, Any]]:
         updates = self._engine.param(p.number).updates
         if updates == 0:
-            return {}
+            return None
         state: dict[str, Any] = {} if self.kind == "sgd" else {"step": torch.tensor(float(updates), device="cpu")}
         for index, name in enumerate(self.states):
             if self.kind != "sgd" or groups[int(p.group[1:])]["momentum"]:
                 state[name] = torch.empty(p.shape, device="cpu")
                 self._engine.read(p.number, _abi.OPTIMIZER_STATE + index, state[name].data_ptr(), p.elements)
-        return state
+        return state or None
 
     def take_state(self, p: Param, state: dict[str, Any], updates: Optional[int] = None) -> None:
         for index, name in enumerate(self.states):
@@ -129,7 +129,7 @@ class Fused:
     def idle(self, groups: Groups) -> None:
         """Torch's do nothing then."""
 
-    def inside(self) -> bool:
+    def set_number(self, name: str, value: Any) -> bool:
         return False
 
     def has(self, word: str) -> bool:

@@ -10,7 +10,6 @@ beside tensors of the parameter's shape, a count of steps, say, stays here.
 from __future__ import annotations
 
 import contextlib
-import threading
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -109,7 +108,6 @@ class Program:
         self._groups: Optional[Groups] = None  # as they were when the step began
         self._groups_after: dict[int, dict[str, Any]] = {}  # of those that a window of this step had parameters of
         self._groups_idle: dict[int, dict[str, Any]] = {}  # of the others
-        self._thread = 0  # that is inside the optimizers' code
         self._sent: dict[int, dict[str, float]] = {}
 
     def _names(self) -> tuple[str, ...]:
@@ -204,20 +202,20 @@ class Program:
         self.begin(groups)
         self.end(groups, True)
 
-    def inside(self) -> bool:
-        return self._thread == threading.get_ident()
+    def set_number(self, name: str, value: Any) -> bool:
+        there = [member.bare for member in self._members if name in vars(member.bare.optimizer)]
+        for bare in there:
+            bare.set_numbers({name: value})
+        return bool(there)
 
     def _update(self, update: Any) -> None:
         """One call of the engine's, on a thread of its own."""
-        self._thread = threading.get_ident()
         try:
             with self._where(update), torch.enable_grad():
                 self._update_runs(update)
         except BaseException as error:
             self.error = error
             raise
-        finally:
-            self._thread = 0
 
     @contextlib.contextmanager
     def _where(self, update: Any) -> Iterator[None]:
@@ -334,11 +332,11 @@ class Program:
             mine.update(of_rank)
         return mine
 
-    def state_of(self, p: Param, groups: Groups) -> dict[str, Any]:
+    def state_of(self, p: Param, groups: Groups) -> Optional[dict[str, Any]]:
         kept = self._kept[p.number]
         present, rest = self._told([kept])[p.number]
         if rest is None:
-            return {}
+            return None
         state: dict[str, Any] = {name: copied(value) for name, value in rest.items()}
         for place, name in enumerate(kept.member.facts.states):
             if name in present:
@@ -385,7 +383,7 @@ class Program:
             if not callable(method):
                 continue
             index = int(kept.p.group[1:])
-            values, state = read(kept.p), self.state_of(kept.p, groups)
+            values, state = read(kept.p), self.state_of(kept.p, groups) or {}
             p = nn.Parameter(values.clone())
             group = {name: copied(value) for name, value in groups[index].items() if name != "params"}
             kept.member.bare.set_numbers(before[self._members.index(kept.member)])

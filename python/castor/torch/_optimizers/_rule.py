@@ -33,8 +33,8 @@ class Rule(Protocol):
     def end(self, groups: Groups, applied: bool) -> None:
         """All updates of the step are made; or the step changed nothing."""
 
-    def state_of(self, p: Param, groups: Groups) -> dict[str, Any]:
-        """Of one parameter, by torch's names, on the CPU. All ranks call it."""
+    def state_of(self, p: Param, groups: Groups) -> Optional[dict[str, Any]]:
+        """Of one parameter, by torch's names, on the CPU; None: no entry. All ranks call it."""
 
     def take_state(self, p: Param, state: dict[str, Any], updates: Optional[int] = None) -> None:
         """The same the other way. `updates`: how many made it; None: as its ``step`` says."""
@@ -51,8 +51,8 @@ class Rule(Protocol):
     def idle(self, groups: Groups) -> None:
         """A step in which nothing has a gradient."""
 
-    def inside(self) -> bool:
-        """Whether this thread is inside an optimizer's own code, where chunks cannot be asked for."""
+    def set_number(self, name: str, value: Any) -> bool:
+        """An attribute of the optimizer that a script sets; False: the optimizer has none of this name."""
 
     def has(self, word: str) -> bool:
         """Whether an optimizer has a method of this name that changes weights between steps."""
