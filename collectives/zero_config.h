@@ -31,10 +31,11 @@
 //    "optimizer": {"kind": "adamw", "beta1": 0.9, "beta2": 0.999,
 //                  "eps": 1e-8, "weight_decay": 0.01, "momentum": 0,
 //                  "dampening": 0, "nesterov": false, "moment_dtype": "F32",
-//                  "stochastic_rounding": true, "seed": 0},
+//                  "stochastic_rounding": true, "seed": 0,
+//                  "states": [{"name": "momentum"}], "span": "elements"},
 //    "groups": [{"name": "norms", "lr_scale": 1, "lr": 1e-4, "beta1": 0.9,
 //                "beta2": 0.999, "eps": 1e-8, "weight_decay": 0,
-//                "kind": "adam"}],
+//                "kind": "adam", "span": "parameter"}],
 //    "loss_scale": {"kind": "dynamic", "initial": 65536, "growth": 2,
 //                   "growth_interval": 2000, "backoff": 0.5,
 //                   "hysteresis": 1, "least": 1, "most": 4294967296}}
@@ -43,6 +44,7 @@
 // of nanoseconds or "850ms". A trainer adds rows of its own to the table, for
 // keys that an engine by itself refuses as unknown. An optimizer's numbers
 // begin with what its kind takes unless told otherwise, so "kind" comes first.
+// States and spans are of the kind "custom" (custom_update.h).
 // What numbers mean together, ZeroEngine::Create checks. Paths are from the
 // working directory. Thread-safe; pure but for what reads the files named.
 
