@@ -13,7 +13,7 @@
 //             |<- shard of rank 0 ->|<- rank 1 ->|       ...         |
 //
 // A group of the layout is the chunks of one size that hold the parameters of
-// one dtype, trainable or frozen.
+// one dtype, trainable or frozen, with as many optimizer states.
 //
 // Immutable once built, hence thread-safe.
 
@@ -53,6 +53,7 @@ struct GroupInfo {
   bool trainable = true;
   Elements chunk_size;          // C of this group
   std::vector<ChunkId> chunks;  // in packing order
+  int states = -1;              // ParamSpec::states of its parameters
 };
 
 // One rank's slice of a chunk.

@@ -27,6 +27,9 @@ struct ParamSpec {
   // Its optimizer updates it as a whole, so no border of optimizer shards cuts
   // it (PackOptions::shards).
   bool whole = false;
+  // How many states its optimizer keeps of it, where optimizers differ in that;
+  // -1: as many as of any. Parameters that differ do not share chunks.
+  int states = -1;
 };
 
 // The product of `shape`. Malformed when a dimension is negative or the product

@@ -82,6 +82,13 @@ Status CheckOptimizerGroups(const OptimizerOptions& optimizer,
           group.name, OptimizerName(*group.kind),
           OptimizerName(optimizer.kind)));
     }
+    const auto most = static_cast<int>(optimizer.states.size());
+    if (group.states && (*group.states < 0 || *group.states > most)) {
+      return InvalidArgument(fmt::format(
+          "optimizer group {} keeps {} states of a custom optimizer, which has "
+          "{}",
+          group.name, *group.states, most));
+    }
     if (group.span && optimizer.kind != OptimizerKind::kCustom) {
       return InvalidArgument(fmt::format(
           "optimizer group {} says what its update needs, which {} knows by "
@@ -108,10 +115,10 @@ Status CheckLearningRate(double lr) {
 OptimizerGroups::OptimizerGroups(const OptimizerOptions& optimizer,
                                  std::span<const OptimizerGroup> groups)
     : of_all_(optimizer) {
-  groups_.push_back({"", optimizer, 1, std::nullopt, std::nullopt});
+  groups_.push_back({"", optimizer, 1, std::nullopt, std::nullopt, -1});
   for (const OptimizerGroup& group : groups) {
     groups_.push_back({group.name, OptionsFor(optimizer, group), group.lr_scale,
-                       group.lr, std::nullopt});
+                       group.lr, std::nullopt, group.states.value_or(-1)});
   }
 }
 
@@ -162,6 +169,11 @@ std::map<std::string, double> OptimizerGroups::GivenRates() const {
 UpdateSpan OptimizerGroups::SpanOf(size_t group) const {
   CASTOR_CHECK(group < groups_.size());
   return groups_[group].options.span;
+}
+
+int OptimizerGroups::StatesOf(size_t group) const {
+  CASTOR_CHECK(group < groups_.size());
+  return groups_[group].states;
 }
 
 OptimizerOptions OptimizerGroups::OptionsOf(size_t group, double lr) const {

@@ -39,6 +39,9 @@ struct OptimizerGroup {
   std::optional<double> momentum = {};
   std::optional<OptimizerKind> kind = {};  // kAdam and kAdamW for each other
   std::optional<UpdateSpan> span = {};     // of a custom optimizer
+  // How many of the custom optimizer's states are kept of the group's
+  // parameters: the first ones.
+  std::optional<int> states = {};
 };
 
 // Numbers of a group to be changed between steps; what is not set stays.
@@ -84,6 +87,8 @@ class OptimizerGroups {
 
   // What an update of the group's parameters needs at least.
   UpdateSpan SpanOf(size_t group) const;
+  // How many states are kept of its parameters; -1: all.
+  int StatesOf(size_t group) const;
 
   // What a parameter of the group is updated with in a step of rate `lr`.
   OptimizerOptions OptionsOf(size_t group, double lr) const;
@@ -98,6 +103,7 @@ class OptimizerGroups {
     double lr_scale = 1;
     std::optional<double> own_lr;    // by the options
     std::optional<double> given_lr;  // by SetLearningRate
+    int states = -1;
   };
 
   double RateOf(const Group& group, double lr) const {

@@ -356,6 +356,7 @@ void FillGroup(OptionTable& t, OptimizerGroup* group) {
   t.Real("momentum", &group->momentum);
   t.Choice("kind", &group->kind, OptimizerName,
            {OptimizerKind::kAdamW, OptimizerKind::kAdam});
+  t.Whole("states", &group->states, 0, kMaxOptimizerStates);
   t.Choice("span", &group->span, UpdateSpanName,
            {UpdateSpan::kElements, UpdateSpan::kParameter});
 }

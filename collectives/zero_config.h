@@ -35,7 +35,7 @@
 //                  "states": [{"name": "momentum"}], "span": "elements"},
 //    "groups": [{"name": "norms", "lr_scale": 1, "lr": 1e-4, "beta1": 0.9,
 //                "beta2": 0.999, "eps": 1e-8, "weight_decay": 0,
-//                "kind": "adam", "span": "parameter"}],
+//                "kind": "adam", "span": "parameter", "states": 1}],
 //    "loss_scale": {"kind": "dynamic", "initial": 65536, "growth": 2,
 //                   "growth_interval": 2000, "backoff": 0.5,
 //                   "hysteresis": 1, "least": 1, "most": 4294967296}}

@@ -45,9 +45,11 @@ struct ParamGroup {
   DType dtype = DType::kF32;
   bool trainable = true;
   std::vector<ParamId> params;
+  int states = -1;
 };
 
-// Splits a list into groups by (dtype, trainable), in order of first sight.
+// Splits a list into groups by (dtype, trainable, states), in order of first
+// sight.
 std::vector<ParamGroup> GroupParams(std::span<const ParamSpec> params);
 
 // The sizes of a group's parameters, in its order. Malformed names the first

@@ -161,6 +161,7 @@ Result<ParamId> ZeroEngine::Impl::AddParam(ParamSpec spec,
   param.spec.whole = options_.optimizer.kind == OptimizerKind::kCustom &&
                      param.spec.trainable &&
                      groups_.SpanOf(param.group) == UpdateSpan::kParameter;
+  if (param.spec.trainable) param.spec.states = groups_.StatesOf(param.group);
   param.initializer = std::move(initializer);
   params_.push_back(std::move(param));
   return ParamId(static_cast<int32_t>(params_.size()) - 1);

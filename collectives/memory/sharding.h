@@ -104,8 +104,10 @@ struct Sharding {
     if (state == StateKind::kParam) return true;
     if (!group.trainable) return false;
     if (state == StateKind::kMaster) return group.dtype != DType::kF32;
-    return !IsOptimizerState(state) ||
-           OptimizerStateIndex(state) < states.optimizer_states();
+    if (!IsOptimizerState(state)) return true;
+    const int index = OptimizerStateIndex(state);
+    return index < states.optimizer_states() &&
+           (group.states < 0 || index < group.states);
   }
 
   DType dtype(StateKind state, const GroupInfo& group) const {

@@ -50,19 +50,47 @@ Elements LeastForWhole(std::span<const ParamSpec> params,
                  WholeQuantum(pack));
 }
 
+// Groups that differ in what their optimizers keep alone, and so have chunks of
+// one size.
+std::vector<std::vector<size_t>> KindsOf(std::span<const ParamGroup> groups) {
+  std::vector<std::vector<size_t>> kinds;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const auto kind = std::find_if(
+        kinds.begin(), kinds.end(), [&](const std::vector<size_t>& of_kind) {
+          const ParamGroup& other = groups[of_kind.front()];
+          return other.dtype == groups[g].dtype &&
+                 other.trainable == groups[g].trainable;
+        });
+    if (kind == kinds.end()) {
+      kinds.push_back({g});
+    } else {
+      kind->push_back(g);
+    }
+  }
+  return kinds;
+}
+
 Result<std::vector<Elements>> GivenSizes(std::span<const ParamSpec> params,
                                          Bytes chunk_size,
                                          const PackOptions& pack) {
   const int world = pack.world;
+  const std::vector<ParamGroup> groups = GroupParams(params);
+  std::vector<Elements> quanta(groups.size(), ChunkQuantum(world));
+  for (const std::vector<size_t>& kind : KindsOf(groups)) {
+    for (const size_t g : kind) {
+      CASTOR_ASSIGN_OR_RETURN(const std::vector<Elements> of_group,
+                              GroupSizes(params, groups[g]));
+      if (LeastForWhole(params, groups[g], of_group, pack) == Elements(0)) {
+        continue;
+      }
+      for (const size_t other : kind) quanta[other] = WholeQuantum(pack);
+    }
+  }
   std::vector<Elements> sizes;
-  for (const ParamGroup& group : GroupParams(params)) {
-    CASTOR_ASSIGN_OR_RETURN(const std::vector<Elements> of_group,
-                            GroupSizes(params, group));
-    const bool whole =
-        LeastForWhole(params, group, of_group, pack) > Elements(0);
+  for (const ParamGroup& group : groups) {
     const Elements size =
         RoundDown(Elements(chunk_size.count() * 8 / DTypeBits(group.dtype)),
-                  whole ? WholeQuantum(pack) : ChunkQuantum(world));
+                  quanta[sizes.size()]);
     if (size <= Elements(0)) {
       return InvalidArgument(fmt::format(
           "chunks of {} bytes are too small: {} ranks need at least {} bytes "
@@ -76,36 +104,52 @@ Result<std::vector<Elements>> GivenSizes(std::span<const ParamSpec> params,
   return sizes;
 }
 
-// Where parameters stay whole, the size among a number of even ones, of which
-// packing allocates least. The search knows nothing of borders in chunks.
+// Where parameters stay whole, or a kind has several groups, the size among a
+// number of even ones of which packing allocates least. The search knows
+// neither borders in chunks nor such groups.
 Status FitWhole(std::span<const ParamSpec> params, const ChunkBounds& bounds,
                 const PackOptions& pack, std::vector<Elements>& sizes) {
   constexpr int kTried = 64;
   const std::vector<ParamGroup> groups = GroupParams(params);
-  std::vector<Elements> least(groups.size());
-  for (size_t g = 0; g < groups.size(); ++g) {
-    CASTOR_ASSIGN_OR_RETURN(const std::vector<Elements> of_group,
-                            GroupSizes(params, groups[g]));
-    least[g] = LeastForWhole(params, groups[g], of_group, pack);
-    if (least[g] > Elements(0)) sizes[g] = least[g];
+  const std::vector<std::vector<size_t>> kinds = KindsOf(groups);
+  std::vector<Elements> least(kinds.size());
+  for (size_t k = 0; k < kinds.size(); ++k) {
+    for (const size_t g : kinds[k]) {
+      CASTOR_ASSIGN_OR_RETURN(const std::vector<Elements> of_group,
+                              GroupSizes(params, groups[g]));
+      least[k] =
+          std::max(least[k], LeastForWhole(params, groups[g], of_group, pack));
+    }
+    // Packing of others is tried with sizes that it accepts.
+    if (least[k] == Elements(0)) continue;
+    for (const size_t g : kinds[k]) sizes[g] = least[k];
   }
-  for (size_t g = 0; g < groups.size(); ++g) {
-    if (least[g] == Elements(0)) continue;
+  for (size_t k = 0; k < kinds.size(); ++k) {
+    const bool whole = least[k] > Elements(0);
+    if (!whole && kinds[k].size() == 1) continue;
+    const Elements quantum =
+        whole ? WholeQuantum(pack) : ChunkQuantum(pack.world);
     const auto in_elements = [&](Bytes bytes) {
-      return Elements(bytes.count() * 8 / DTypeBits(groups[g].dtype));
+      return Elements(bytes.count() * 8 /
+                      DTypeBits(groups[kinds[k].front()].dtype));
     };
-    const Elements from = std::max(least[g], in_elements(bounds.least));
+    const Elements from =
+        std::max({least[k], in_elements(bounds.least), quantum});
     const Elements to = std::max(from, in_elements(bounds.most));
     std::vector<Elements> tried = sizes;
     std::optional<Elements> allocated;
     for (int i = 0; i <= kTried; ++i) {
-      tried[g] = RoundUp(from + (to - from) / kTried * i, WholeQuantum(pack));
+      const Elements size = RoundUp(from + (to - from) / kTried * i, quantum);
+      for (const size_t g : kinds[k]) tried[g] = size;
       CASTOR_ASSIGN_OR_RETURN(const ChunkLayout layout,
                               PackChunks(params, tried, pack));
-      const Elements takes = layout.allocated(static_cast<int32_t>(g));
+      Elements takes;
+      for (const size_t g : kinds[k]) {
+        takes += layout.allocated(static_cast<int32_t>(g));
+      }
       if (allocated && takes >= *allocated) continue;
       allocated = takes;
-      sizes[g] = tried[g];
+      for (const size_t g : kinds[k]) sizes[g] = size;
     }
   }
   return OkStatus();

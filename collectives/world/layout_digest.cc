@@ -19,6 +19,7 @@ uint64_t LayoutDigest(const ChunkLayout& layout) {
     hash.Add(group.dtype);
     hash.Add(group.trainable);
     hash.Add(group.chunk_size.count());
+    hash.Add(group.states);
   }
   for (const ChunkInfo& chunk : layout.chunks()) {
     hash.Add(chunk.group);

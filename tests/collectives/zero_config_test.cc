@@ -74,7 +74,7 @@ constexpr char kEveryKey[] = R"({
                 "states": [{"name": "z"}], "span": "parameter"},
   "groups": [{"name": "norms", "lr_scale": 0.1, "lr": 0.2, "beta1": 0.7,
               "beta2": 0.9, "eps": 1, "weight_decay": 0, "momentum": 0.6,
-              "kind": "adam", "span": "parameter"}],
+              "kind": "adam", "span": "parameter", "states": 0}],
   "loss_scale": {"kind": "dynamic", "initial": 1024, "growth": 4,
                  "growth_interval": 10, "backoff": 0.25, "hysteresis": 2,
                  "least": 0.5, "most": 4096}})";
@@ -179,7 +179,7 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
   }
   {
     const auto& [name, lr_scale, lr, beta1, beta2, eps, weight_decay, momentum,
-                 kind, span] = engine.groups[0];
+                 kind, span, states] = engine.groups[0];
     EXPECT_EQ(name, "norms");
     EXPECT_EQ(lr_scale, 0.1);
     EXPECT_EQ(lr, 0.2);
@@ -190,6 +190,7 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
     EXPECT_EQ(momentum, 0.6);
     EXPECT_EQ(kind, OptimizerKind::kAdam);
     EXPECT_EQ(span, UpdateSpan::kParameter);
+    EXPECT_EQ(states, 0);
   }
   {
     const auto& [kind, initial, growth, growth_interval, backoff, hysteresis,

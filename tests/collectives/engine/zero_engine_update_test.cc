@@ -421,6 +421,38 @@ TEST_F(ZeroEngineTest, WholeParametersLieBesideSuchThatMayBeCut) {
   EXPECT_FALSE(seen.whole(model.params.size() - 1));
 }
 
+TEST_F(ZeroEngineTest, GroupsKeepAsManyStatesAsTheySay) {
+  ToyModel model = MakeToyModel(13, 12, 1500, DType::kBF16);
+  for (size_t p = 0; p < model.params.size(); ++p) {
+    model.groups.push_back(p % 3 == 0 ? "one" : p % 3 == 1 ? "none" : "");
+  }
+  for (const bool searched : {false, true}) {
+    ZeroOptions options = Tight(3, KiB(64), KiB(120));
+    if (searched) options.chunk_size.reset();
+    options.optimizer = Custom({"a", "b"});
+    options.groups = {{.name = "one", .states = 1},
+                      {.name = "none", .states = 0}};
+    std::mutex mutex;
+    std::map<int32_t, int> states;
+    ToyRun run = Updating([&](const UpdateCall& call) {
+      std::lock_guard lock(mutex);
+      for (const UpdateRun& each : call.runs) {
+        int kept = 0;
+        for (const float* state : each.states) kept += state != nullptr;
+        states[each.param.value()] = kept;
+        for (int64_t i = 0; i < each.elements; ++i) each.values[i] = 1;
+      }
+      return OkStatus();
+    });
+    const ToyResult got = TrainToy(model, run, 2, options);
+    ASSERT_THAT(got.status, IsOk());
+    for (const auto& [param, kept] : states) {
+      EXPECT_EQ(kept, param % 3 == 0 ? 1 : param % 3 == 1 ? 0 : 2) << param;
+    }
+    EXPECT_GT(states.size(), 6u);
+  }
+}
+
 TEST_F(ZeroEngineTest, ChunksTooSmallForWholeParametersAreRefusedWithNumbers) {
   ToyModel model = MakeToyModel(3, 6, 500, DType::kF32);
   model.params.push_back({"matrix", {1800}, DType::kF32});

@@ -125,8 +125,12 @@ class Program:
         return {"kind": self.kind, "states": [{"name": name} for name in self.states]}
 
     def groups(self) -> Groups:
-        spans = ["parameter" if member.facts.whole else "elements" for member in self._of_group]
-        return [{"name": f"g{index}", "lr": max(rate, 0.0), "span": span} for index, (rate, span) in enumerate(zip(self._rates, spans))]
+        groups: Groups = []
+        for index, (rate, member) in enumerate(zip(self._rates, self._of_group)):
+            groups.append({"name": f"g{index}", "lr": max(rate, 0.0), "span": "parameter" if member.facts.whole else "elements"})
+            if len(member.facts.states) < len(self.states):
+                groups[-1]["states"] = len(member.facts.states)
+        return groups
 
     def bind(self, runtime: Owner) -> None:
         self._runtime = runtime
