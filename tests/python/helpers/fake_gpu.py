@@ -31,6 +31,7 @@ class FakeGpu(_device.Gpu):
     size = ROOM  # bytes that it has, as it says
     free = ROOM  # and those that Castor can have at most
     activations = 0  # the most that torch has beside Castor
+    updates = 0  # calls of an optimizer's own code that came with a stream
     takes_turns = True
     gives = False  # torch's tensors are in memory of the host, and may be queued
     latest: FakeGpu
@@ -114,6 +115,17 @@ class FakeGpu(_device.Gpu):
             return inner(address, lease)
 
         return view
+
+    def view_at(self, address: int, count: int, dtype: torch.dtype) -> torch.Tensor:
+        return _device.dlpack_viewer(torch.Size((count,)), dtype, _device.ON_CPU, 0)(address, None)
+
+    @contextlib.contextmanager
+    def on_stream(self, stream: int) -> Iterator[None]:
+        # The CPU does at once what torch queues on a GPU.
+        error = lib.castor_fake_stream_wait(stream)
+        assert error == 0, f"the stream failed with error {error} of CUDA"
+        self.updates += 1
+        yield
 
     def keep_for_current(self, tensor: torch.Tensor) -> None:
         """What is queued keeps its tensors itself."""

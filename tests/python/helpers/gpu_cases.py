@@ -354,6 +354,28 @@ def test_gradients_of_a_unit_come_from_several_streams(monkeypatch: pytest.Monke
         assert losses(2) == want
 
 
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+@pytest.mark.parametrize("name", ["NAdam", "Adafactor"])
+def test_other_optimizers_update_on_the_devices_stream(name: str, dtype: Any) -> None:
+    """As they do in host memory, to the same bits here, where the CPU does both."""
+    ends = []
+    for budgets in ({"device": "64MiB", "host": "64MiB"}, {"device": "64MiB", "host": "64MiB", "place": {"*": "host"}}):
+        torch.manual_seed(0)
+        model: Any = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 4))
+        optimizer: Any = getattr(torch.optim, name)(model.parameters(), lr=1e-2)
+        model, optimizer = castor.wrap(model, optimizer, dtype=dtype, **budgets)
+        before = FakeGpu.latest.updates
+        for step in range(4):
+            optimizer.zero_grad()
+            x = torch.randn(4, 8, generator=torch.Generator().manual_seed(step))
+            model(x if dtype is None else x.to(dtype)).float().pow(2).sum().backward()
+            optimizer.step()
+        assert (FakeGpu.latest.updates > before) == ("place" not in budgets)
+        ends.append([p.detach().clone() for p in model.parameters()])
+    for one, other in zip(*ends):
+        assert torch.equal(one, other)
+
+
 def test_a_stream_waits_for_another() -> None:
     _, _, gpu = wrapped(**BUDGETS)
     gpu.taking_turns = False
