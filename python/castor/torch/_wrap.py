@@ -26,8 +26,7 @@ from castor.torch._machine._placement import Placement
 from castor.torch._machine._world import make_world
 from castor.torch._model import Param, Unit
 from castor.torch._optimizer import CastorOptimizer
-from castor.torch._optimizers._fused import Fused, fused_kind
-from castor.torch._optimizers._program import Program
+from castor.torch._optimizers._choice import rule_for, take_states
 from castor.torch._optimizers._rule import Rule
 from castor.torch._parameters._guards import Replacements, guard_model, guard_optimizer
 from castor.torch._parameters._ignored import Ignored
@@ -124,7 +123,7 @@ def wrap(
         raise InvalidArgument("ignore= has trained parameters, whose gradients nobody would divide by the loss scale: leave initial_scale= away, or train them")
     folders = _folders(nvme)
     optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
-    rule = _rule_for(optimizers)
+    rule = rule_for(optimizers)
     groups = [group for one in optimizers for group in one.param_groups]
     types = Types(dtype, keep_fp32, buffer_dtype)
     types.look_at(model)
@@ -183,7 +182,7 @@ def wrap(
     _state.attach(model, runtime, wrapped)
     guard_model(model)
     for one in optimizers:
-        _take_states(runtime, rule, one)
+        take_states(runtime, rule, one)
         guard_optimizer(one)
     weakref.finalize(model, runtime.close)
     world.closers.append(runtime.close)
@@ -202,25 +201,6 @@ def _modules(model: nn.Module, ignore: Sequence[nn.Module]) -> Iterator[tuple[st
     for name, module in model.named_modules():
         if id(module) not in left_alone:
             yield name, module
-
-
-def _rule_for(optimizers: Sequence[torch.optim.Optimizer]) -> Rule:
-    for one in optimizers:
-        if not isinstance(one, torch.optim.Optimizer):
-            raise InvalidArgument(f"the optimizer is {type(one).__name__}: give castor.wrap a torch.optim.Optimizer, or a list of them")
-    if not optimizers:
-        raise InvalidArgument("there is no optimizer: give castor.wrap one, or a list")
-    kind = fused_kind(optimizers[0]) if len(optimizers) == 1 else None
-    return Fused(optimizers[0], kind) if kind is not None else Program(optimizers)
-
-
-def _take_states(runtime: Runtime, rule: Rule, optimizer: torch.optim.Optimizer) -> None:
-    """What an optimizer keeps before its first step."""
-    for tensor, state in optimizer.state.items():
-        p = runtime.by_tensor.get(id(tensor))  # of a name, what the optimizer keeps of all together, there is none
-        if p is not None and not p.frozen and state:
-            rule.take_state(p, state, int(state.get("step", 0)))
-    optimizer.state.clear()
 
 
 def _find(model: nn.Module, its_groups: Sequence[dict[str, Any]], ignore: Sequence[nn.Module], types: Types,

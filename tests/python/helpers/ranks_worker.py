@@ -547,6 +547,33 @@ def whole_on_ranks(folder: str) -> list[dict[str, Any]]:
     return seen
 
 
+def resumed_without_a_gradient(folder: str) -> list[list[float]]:
+    """Counts of updates where a parameter has no gradient in the first step after a checkpoint."""
+    seen = []
+    for stage in (1, 3):
+        counts_of = []
+        for resumes in (False, True):
+            def make() -> tuple[Any, Any]:
+                torch.manual_seed(7)
+                model: Any = torch.nn.ModuleList([torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)])
+                return castor.wrap(model, torch.optim.NAdam(model.parameters(), lr=1e-2), stage=stage, device="4600KiB", host="1MiB", nvme=folder,
+                                   chunk="1KiB", timeout_s=60)
+
+            model, optimizer = make()
+            for step in range(4):
+                if resumes and step == 2:
+                    castor.save(str(Path(folder) / f"saved {stage}"), model)
+                    model, optimizer = make()
+                    castor.load(str(Path(folder) / f"saved {stage}"), model)
+                optimizer.zero_grad()
+                x = model[0](torch.ones(2, 8))
+                (model[1](x) if step != 2 else x).sum().backward()
+                optimizer.step()
+            counts_of.append([float(of["step"]) for of in optimizer.state_dict()["state"].values()])
+        seen += counts_of
+    return seen
+
+
 def numbers_differ(folder: str) -> str:
     """Ranks whose optimizers have other numbers."""
     model: Any = torch.nn.Linear(4, 4)

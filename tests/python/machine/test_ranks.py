@@ -156,6 +156,11 @@ def test_optimizers_of_whole_parameters_have_the_same_bits_at_every_stage(ranks:
         assert all(case["near"]), case
 
 
+def test_a_parameter_without_a_gradient_after_a_checkpoint_does_not_count(tmp_path: Path) -> None:
+    for counts in run("resumed_without_a_gradient", 2, tmp_path):
+        assert counts == [4.0, 4.0, 3.0, 3.0]
+
+
 def test_ranks_whose_optimizers_have_other_numbers_are_told_so(tmp_path: Path) -> None:
     assert "different steps" in run("numbers_differ", 2, tmp_path)
 

@@ -178,6 +178,15 @@ def test_its_state_is_torchs_both_ways(name: str, tmp_path: Path) -> None:
     expect_same(values_of(back), values_of(plain))
 
 
+def test_a_checkpoint_of_another_optimizer_is_refused_by_name(tmp_path: Path) -> None:
+    model, optimizer = wrapped(ALL["NAdam"], "on the device", tmp_path)
+    trained(model, optimizer, 1)
+    castor.save(str(tmp_path / "saved"), model)
+    other, _ = wrapped(ALL["RAdam"], "on the device", tmp_path)
+    with pytest.raises(castor.InvalidArgument, match="of NAdam, and the optimizer is RAdam"):
+        castor.load(str(tmp_path / "saved"), other)
+
+
 def test_a_scheduler_accumulation_and_clipping_are_obeyed(tmp_path: Path) -> None:
     def train(model: Any, optimizer: Any, clip: Callable[[], Any]) -> None:
         scheduler = O.lr_scheduler.OneCycleLR(optimizer, max_lr=[1e-2, 2e-2], total_steps=8)

@@ -125,13 +125,24 @@ class ScalarsApart(Own):
         p.sub_(p.grad, alpha=group["lr"] * (1.0 if p.dim() > 0 and p.numel() > 1 else 0.1))
 
 
+class TakenNames(Own):
+    """Names that the engine has itself, or that no file could have."""
+
+    def move(self, p: Any, state: Any, group: Any) -> None:
+        for name in ("grad", "master", "a/b", 7):
+            state[name] = state[name] * 0.9 + p.grad if name in state else p.grad.clone()
+            p.sub_(state[name], alpha=group["lr"])
+
+
 SERVED = [Swaps, Shifts, RemembersGradients, KeepsOldValues, CountsInGroups, CountsOnItself, CountsForAll, FirstGroupsRate, RatesByPosition, ShapesByDimension,
-          LooksAtAttributes, ScalarsApart]
+          LooksAtAttributes, ScalarsApart, TakenNames]
 
 
 def groups_of(model: Weighted) -> list[dict[str, Any]]:
     tensors = list(model.params.values())
     tensors[0].rate = tensors[-1].rate = 3.0  # type: ignore[attr-defined]
+    for p in tensors:
+        p.mark = torch.ones(3)  # type: ignore[attr-defined]
     return [{"params": tensors[:2]}, {"params": tensors[2:5], "lr": 3e-3}, {"params": tensors[5:], "lr": 5e-3}]
 
 

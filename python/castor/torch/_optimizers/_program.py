@@ -10,6 +10,7 @@ beside tensors of the parameter's shape, a count of steps, say, stays here.
 from __future__ import annotations
 
 import contextlib
+import re
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,69 +23,12 @@ from torch import Tensor, nn
 from castor import _abi
 from castor.errors import FailedPrecondition, InvalidArgument
 from castor.torch._model import Owner, Param, read
-from castor.torch._optimizers._bare import Bare, State, copied, globals_in, same
-from castor.torch._optimizers._facts import Facts, facts_of
+from castor.torch._optimizers._bare import State, copied, globals_in, same
 from castor.torch._optimizers._rule import Groups
+from castor.torch._optimizers._windows import MOST_STATES, Kept, Member, Piece, apart, floats_at, stand_in
 
-_MOST_STATES = 8
+_TAKEN = ("param", "grad", "master", "all")  # names that the engine has itself
 _DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
-
-
-class _Member:
-    """One of the optimizers, which has a run of the groups."""
-
-    def __init__(self, optimizer: torch.optim.Optimizer, first_group: int) -> None:
-        self.bare = Bare(optimizer)
-        self.facts: Facts = facts_of(optimizer)
-        self.groups = range(first_group, first_group + len(optimizer.param_groups))
-        self.dims = [max((p.dim() for p in group["params"]), default=1) for group in optimizer.param_groups]
-        self.of_all: dict[Any, Any] = globals_in(optimizer.state)  # what its state has under names
-        self.before: dict[str, Any] = {}  # its numbers when the step began
-        self.after: Optional[tuple[dict[str, Any], dict[Any, Any]]] = None  # both, once a window has been
-
-
-class _Kept:
-    """What stays here of one parameter's state."""
-
-    __slots__ = ("after", "attributes", "member", "owns", "p", "present", "rest", "updates")
-
-    def __init__(self, p: Param, member: _Member) -> None:
-        self.p, self.member = p, member
-        self.present: frozenset[str] = frozenset()  # names of its states in chunks
-        self.rest: Optional[dict[str, Any]] = None  # None: no step yet
-        # A script's own, which steps may look at.
-        self.attributes = {name: value for name, value in vars(p.tensor).items() if not name.startswith("_castor")}
-        self.owns = True  # what is here is true; another rank updates it else
-        self.updates = 0  # the engine's count of them, where several ranks have parts
-        self.after: Optional[tuple[frozenset[str], Optional[dict[str, Any]]]] = None  # both, once a window of this step has been
-
-
-class _Piece:
-    """What an optimizer takes for one parameter: runs of the same kind that lie behind each other."""
-
-    __slots__ = ("elements", "grad", "kept", "members", "shape", "states", "values")
-
-    def __init__(self, kept: _Kept, run: Any) -> None:
-        self.kept, self.members = kept, [kept]
-        self.shape = kept.p.shape if run.elements == kept.p.elements else torch.Size((run.elements,))
-        self.elements, self.values, self.grad = run.elements, run.values, run.grad
-        self.states = run.states[: _MOST_STATES]
-
-    def take(self, kept: _Kept, run: Any, grad_bytes: int) -> bool:
-        """Whether the run lies behind this one, with the same numbers."""
-        size = self.elements
-        first = self.kept
-        if run.elements == kept.p.elements == 1 or first.p.elements == 1 or kept.attributes != first.attributes:
-            return False
-        if (run.values != self.values + 4 * size or run.grad != self.grad + grad_bytes * size or kept.p.group != first.p.group
-                or kept.present != first.present or not same(kept.rest, first.rest)):
-            return False
-        if any(mine is not None and its != mine + 4 * size for mine, its in zip(self.states, run.states)):
-            return False
-        self.elements += run.elements
-        self.shape = torch.Size((self.elements,))
-        self.members.append(kept)
-        return True
 
 
 class Program:
@@ -93,10 +37,10 @@ class Program:
     kind = "custom"
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        self._members: list[_Member] = []
-        self._of_group: list[_Member] = []
+        self._members: list[Member] = []
+        self._of_group: list[Member] = []
         for optimizer in optimizers:
-            member = _Member(optimizer, len(self._of_group))
+            member = Member(optimizer, len(self._of_group))
             self._members.append(member)
             self._of_group += [member] * len(optimizer.param_groups)
         self.states = self._names()
@@ -104,7 +48,7 @@ class Program:
         self.error: Optional[BaseException] = None
         self._rates = [float(group.get("lr") or 0.0) for optimizer in optimizers for group in optimizer.param_groups]
         self._runtime: Any = None
-        self._kept: dict[int, _Kept] = {}  # by the parameter's number
+        self._kept: dict[int, Kept] = {}  # by the parameter's number
         self._groups: Optional[Groups] = None  # as they were when the step began
         self._groups_after: dict[int, dict[str, Any]] = {}  # of those that a window of this step had parameters of
         self._groups_idle: dict[int, dict[str, Any]] = {}  # of the others
@@ -114,10 +58,13 @@ class Program:
         """Of places for states: the first of each optimizer has the first place, and so on."""
         names: list[str] = []
         for place in range(max(len(member.facts.states) for member in self._members)):
-            words = {member.facts.states[place]: None for member in self._members if place < len(member.facts.states)}
-            names.append("_or_".join(words))
-        if len(names) > _MOST_STATES:
-            raise InvalidArgument(f"{self._members[0].bare.name} keeps {len(names)} states of a parameter's shape, and there may be {_MOST_STATES}: "
+            words = {str(member.facts.states[place]): None for member in self._members if place < len(member.facts.states)}
+            name = re.sub(r"[^0-9A-Za-z_]", "_", "_or_".join(words))[:56]
+            while name in (*_TAKEN, *names):
+                name += "_"
+            names.append(name)
+        if len(names) > MOST_STATES:
+            raise InvalidArgument(f"{self._members[0].bare.name} keeps {len(names)} states of a parameter's shape, and there may be {MOST_STATES}: "
                                   "give castor.wrap an optimizer with fewer")
         return tuple(names)
 
@@ -136,7 +83,7 @@ class Program:
         self._runtime = runtime
         for p in runtime.params:
             if not p.frozen:
-                self._kept[p.number] = _Kept(p, self._of_group[int(p.group[1:])])
+                self._kept[p.number] = Kept(p, self._of_group[int(p.group[1:])])
         runtime.engine.set_update(self._update)
 
     # Steps.
@@ -154,6 +101,9 @@ class Program:
                 self._sent[index] = numbers
         for member in self._members:
             member.before = member.bare.numbers()
+        if self._runtime.several:
+            for number, kept in self._kept.items():
+                kept.updates = self._runtime.engine.param(number).updates
         self._groups = snapshot
 
     def end(self, groups: Groups, applied: bool) -> None:
@@ -190,15 +140,13 @@ class Program:
 
     def _count_others(self) -> None:
         """Parameters whose elements other ranks have updated: their counts go on here, too."""
-        others: dict[_Member, list[Any]] = defaultdict(list)
+        others: dict[Member, list[Any]] = defaultdict(list)
         for number, kept in self._kept.items():
-            updates = self._runtime.engine.param(number).updates
-            if kept.after is None and kept.p.elements and updates > kept.updates:
+            if kept.after is None and kept.p.elements and self._runtime.engine.param(number).updates > kept.updates:
                 if kept.member.facts.whole:
                     kept.owns, kept.rest = False, None
                 else:
-                    others[kept.member].append((_stand_in(kept), kept, [kept]))
-            kept.updates = updates
+                    others[kept.member].append((stand_in(kept), kept, [kept]))
         for member, pieces in others.items():
             self._step(member, pieces)
 
@@ -231,17 +179,17 @@ class Program:
 
     def _update_runs(self, update: Any) -> None:
         dtype = _DTYPES[update.grad_dtype.decode()]
-        pieces: dict[_Member, list[_Piece]] = defaultdict(list)
+        pieces: dict[Member, list[Piece]] = defaultdict(list)
         for run in update.runs[: update.run_count]:
             kept = self._kept[run.param]
             found = pieces[kept.member]
             if kept.member.facts.whole or not found or not found[-1].take(kept, run, dtype.itemsize):
-                found.append(_Piece(kept, run))
-        view = self._runtime.device.view_at if update.on_device else _floats_at
+                found.append(Piece(kept, run))
+        view = self._runtime.device.view_at if update.on_device else floats_at
         for member, found in pieces.items():
             self._step(member, [(self._tensors(piece, view, dtype, update.grad_factor), piece.kept, piece.members) for piece in found])
 
-    def _tensors(self, piece: _Piece, view: Any, dtype: torch.dtype, factor: float) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def _tensors(self, piece: Piece, view: Any, dtype: torch.dtype, factor: float) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         shape = piece.shape
         values = view(piece.values, piece.elements, torch.float32).view(shape)
         grad = view(piece.grad, piece.elements, dtype).view(shape)
@@ -252,7 +200,7 @@ class Program:
         names = piece.kept.member.facts.states
         return values, grad, {name: view(piece.states[place], piece.elements, torch.float32).view(shape) for place, name in enumerate(names)}
 
-    def _step(self, member: _Member, pieces: list[tuple[tuple[Tensor, Tensor, dict[str, Tensor]], _Kept, list[_Kept]]]) -> None:
+    def _step(self, member: Member, pieces: list[tuple[tuple[Tensor, Tensor, dict[str, Tensor]], Kept, list[Kept]]]) -> None:
         assert self._groups is not None
         params: list[nn.Parameter] = []
         of_group: dict[int, list[nn.Parameter]] = defaultdict(list)
@@ -279,7 +227,7 @@ class Program:
         for p, ((values, _, states), kept, members) in zip(params, pieces):
             self._take_back(p, values, states, state.get(p), memory, kept, members)
 
-    def _note(self, member: _Member, groups: Groups, of_group: dict[int, list[nn.Parameter]], state: State) -> None:
+    def _note(self, member: Member, groups: Groups, of_group: dict[int, list[nn.Parameter]], state: State) -> None:
         """What the step left of numbers, which is the same for every window."""
         assert self._groups is not None
         alike = True
@@ -295,24 +243,24 @@ class Program:
             raise FailedPrecondition(f"{member.bare.name} changes its own or its groups' numbers by the values of some parameters, and Castor brings them in windows: "
                                      "give castor.wrap an optimizer whose numbers do not depend on values")
 
-    def _take_back(self, p: nn.Parameter, values: Tensor, states: dict[str, Tensor], left: Optional[dict[str, Any]], memory: set[int], kept: _Kept,
-                   members: list[_Kept]) -> None:
+    def _take_back(self, p: nn.Parameter, values: Tensor, states: dict[str, Tensor], left: Optional[dict[str, Any]], memory: set[int], kept: Kept,
+                   members: list[Kept]) -> None:
         """What the optimizer left elsewhere goes to its place, all at once: some of it may lie in another's place."""
         moved: list[tuple[Tensor, Tensor]] = []
         present, rest = set(), {}
         if p.data_ptr() != values.data_ptr():
-            moved.append((values, _apart(p.detach(), memory)))
+            moved.append((values, apart(p.detach(), memory)))
         for name, value in ({} if left is None else left).items():
             place = states.get(name)
             if place is not None and isinstance(value, Tensor) and value.shape == p.shape:
                 present.add(name)
                 if value.data_ptr() != place.data_ptr():
-                    moved.append((place, _apart(value, memory)))
+                    moved.append((place, apart(value, memory)))
                 continue
             if place is None and isinstance(value, Tensor) and value.shape == p.shape and value.numel() > 1 and not kept.member.facts.whole:
                 raise FailedPrecondition(f"{kept.member.bare.name} has begun to keep a state {name}, which it did not in its first steps: "
                                          "give castor.wrap an optimizer that keeps the same states from the start")
-            rest[name] = _apart(value, memory)
+            rest[name] = apart(value, memory)
         for place, value in moved:
             place.copy_(value)
         after = (frozenset(present), None if left is None else rest)
@@ -325,7 +273,7 @@ class Program:
 
     # States.
 
-    def _told(self, wanted: Iterable[_Kept]) -> dict[int, tuple[frozenset[str], Optional[dict[str, Any]]]]:
+    def _told(self, wanted: Iterable[Kept]) -> dict[int, tuple[frozenset[str], Optional[dict[str, Any]]]]:
         """By the parameter's number, what its owner has of it. All ranks call it."""
         mine = {kept.p.number: (kept.present, kept.rest) for kept in wanted if kept.owns}
         if not self._runtime.several or not any(member.facts.whole for member in self._members):
@@ -407,35 +355,20 @@ class Program:
         told = self._told(self._kept.values())
         return {
             "params": {self._kept[number].p.name: (sorted(present), rest) for number, (present, rest) in told.items() if rest is not None},
+            "kinds": [member.bare.name for member in self._members],
             "optimizers": [(member.bare.numbers(), member.of_all) for member in self._members],
         }
 
     def take_rest(self, rest: Any) -> None:
         if rest is None:
             raise InvalidArgument("the checkpoint is of another kind of optimizer: load it with weights_only=True")
+        kinds = [member.bare.name for member in self._members]
+        if rest["kinds"] != kinds:
+            raise InvalidArgument(f"the checkpoint is of {' and '.join(rest['kinds'])}, and the optimizer is {' and '.join(kinds)}, whose states mean something "
+                                  "else: load it with weights_only=True")
         for kept in self._kept.values():
             present, numbers = rest["params"].get(kept.p.name, ((), None))
             kept.present, kept.rest, kept.owns = frozenset(present), numbers, True
         for member, (numbers, of_all) in zip(self._members, rest["optimizers"]):
             member.bare.set_numbers(numbers)
             member.of_all = of_all
-
-
-def _floats_at(address: int, count: int, dtype: torch.dtype) -> Tensor:
-    return torch.frombuffer((_abi.c_float * count).from_address(address), dtype=dtype)
-
-
-def _apart(value: Any, memory: set[int]) -> Any:
-    """A value without tensors over windows, whose memory is used for others."""
-    if isinstance(value, Tensor):
-        return value.detach().clone() if value.untyped_storage().data_ptr() in memory else value
-    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
-        return type(value)(_apart(one, memory) for one in value)
-    if isinstance(value, dict):
-        return {name: _apart(one, memory) for name, one in value.items()}
-    return value
-
-
-def _stand_in(kept: _Kept) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """One element in place of those that other ranks have."""
-    return torch.zeros(1), torch.zeros(1), {name: torch.zeros(1) for name in kept.member.facts.states}
