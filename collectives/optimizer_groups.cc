@@ -166,6 +166,11 @@ std::map<std::string, double> OptimizerGroups::GivenRates() const {
   return rates;
 }
 
+double OptimizerGroups::RateOf(size_t group, double lr) const {
+  CASTOR_CHECK(group < groups_.size());
+  return RateOf(groups_[group], lr);
+}
+
 UpdateSpan OptimizerGroups::SpanOf(size_t group) const {
   CASTOR_CHECK(group < groups_.size());
   return groups_[group].options.span;

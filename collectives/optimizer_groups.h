@@ -90,6 +90,9 @@ class OptimizerGroups {
   // How many states are kept of its parameters; -1: all.
   int StatesOf(size_t group) const;
 
+  // The group's rate in a step of rate `lr`.
+  double RateOf(size_t group, double lr) const;
+
   // What a parameter of the group is updated with in a step of rate `lr`.
   OptimizerOptions OptionsOf(size_t group, double lr) const;
 

@@ -80,8 +80,8 @@ PackCount CountPacking(std::span<const Elements> sizes, Elements chunk_size,
 // Builds the layout; `chunk_sizes[g]` is the C of group g of
 // GroupParams(params). InvalidArgument where a size is not a positive multiple
 // of Q, or too small for a parameter that is to stay whole, Malformed where a
-// shape is. Chunks are numbered in the order in which
-// they are opened, group by group.
+// shape is. Chunks are numbered in the order in which they are opened, group by
+// group.
 Result<ChunkLayout> PackChunks(std::span<const ParamSpec> params,
                                std::span<const Elements> chunk_sizes,
                                const PackOptions& options);

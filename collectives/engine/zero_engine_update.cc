@@ -34,8 +34,9 @@ internal::UpdateWork ZeroEngine::Impl::MakeWork(ChunkId chunk, ShardRange range,
     piece.update = param.used;
     piece.cuts = !param.spec.whole;
     piece.step = param.steps;
-    piece.lr = groups_.OptionsOf(param.group, lr).lr;
-    if (param.used && program_update_ == nullptr) {
+    if (program_update_ != nullptr) {
+      piece.lr = groups_.RateOf(param.group, lr);
+    } else if (param.used) {
       const OptimizerOptions optimizer = groups_.OptionsOf(param.group, lr);
       piece.scalars = ComputeOptimizerScalars(optimizer, param.steps);
       piece.rounding = MakeMomentRounding(optimizer, segment.param.index(),

@@ -123,6 +123,15 @@ TEST(OptimizerGroupsTest, RefusesWhatHasNoMeaning) {
   EXPECT_THAT(check({{.name = "a", .lr = -1}}), refused("group a: "));
   EXPECT_THAT(check({{.name = "a", .kind = OptimizerKind::kSgd}}),
               refused("group a is of sgd, and the optimizer is adamw"));
+  EXPECT_THAT(check({{.name = "a", .span = UpdateSpan::kParameter}}),
+              refused("which adamw knows by itself"));
+  EXPECT_THAT(check({{.name = "a", .states = 1}}),
+              refused("keeps 1 states of a custom optimizer, which has 0"));
+  OptimizerOptions custom = DefaultOptimizerOptions(OptimizerKind::kCustom);
+  custom.states = {"z"};
+  const OptimizerGroup whole{
+      .name = "a", .span = UpdateSpan::kParameter, .states = 1};
+  EXPECT_THAT(CheckOptimizerGroups(custom, std::span(&whole, 1)), IsOk());
 }
 
 }  // namespace

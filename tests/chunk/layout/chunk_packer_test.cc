@@ -40,6 +40,47 @@ TEST(ChunkPackerTest, AnEmptyParameterOpensNoChunk) {
   EXPECT_EQ(layout.place(ParamId(3)).offset, Elements(64));
 }
 
+TEST(ChunkPackerTest, NoBorderOfShardsCutsWhatStaysWhole) {
+  std::vector<ParamSpec> params = Params({100, 200, 300, 100, 100});
+  for (ParamSpec& param : params) param.whole = true;
+  params[2].whole = false;
+  const Elements size[] = {Elements(512)};
+  const auto offsets = [&](int shards) {
+    const ChunkLayout layout =
+        PackChunks(params, size, {.world = 2, .shards = shards}).value();
+    std::vector<int64_t> found;
+    for (const ParamPlace& place : layout.places()) {
+      found.push_back(place.chunk.value() * 1000 + place.offset.count());
+    }
+    return found;
+  };
+  // The second begins behind the border at 256; the third may be cut by one.
+  EXPECT_THAT(offsets(2), ElementsAre(0, 256, 1000, 1320, 2000));
+  EXPECT_THAT(offsets(1), ElementsAre(0, 128, 1000, 1320, 2000));
+}
+
+TEST(ChunkPackerTest, WhatStaysWholeIsRefusedInAChunkThatIsTooSmall) {
+  std::vector<ParamSpec> params = Params({300});
+  params[0].whole = true;
+  const Elements small[] = {Elements(512)};
+  EXPECT_THAT(PackChunks(params, small, {.world = 2, .shards = 2}),
+              StatusIs(ErrorCode::kInvalidArgument,
+                       HasSubstr("give chunks of 768 elements at least")));
+  const Elements enough[] = {Elements(768)};
+  EXPECT_THAT(PackChunks(params, enough, {.world = 2, .shards = 2}), IsOk());
+  EXPECT_THAT(PackChunks(params, small, {.world = 2}), IsOk());
+}
+
+TEST(ChunkPackerTest, ParametersOfDifferentStatesShareNoChunk) {
+  std::vector<ParamSpec> params = Params({10, 10, 10});
+  params[1].states = 1;
+  const Elements sizes[] = {Elements(256), Elements(256)};
+  const ChunkLayout layout = PackChunks(params, sizes, {}).value();
+  EXPECT_EQ(layout.place(ParamId(0)).chunk, layout.place(ParamId(2)).chunk);
+  EXPECT_NE(layout.place(ParamId(0)).chunk, layout.place(ParamId(1)).chunk);
+  EXPECT_EQ(layout.groups()[1].states, 1);
+}
+
 TEST(ChunkPackerTest, AnEmptyListIsAnEmptyLayout) {
   const Result<ChunkLayout> layout =
       PackChunks({}, std::span<const Elements>(), {});

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -19,6 +20,8 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
+#include "chunk/layout/chunk_packer.h"
+#include "chunk/layout_file.h"
 #include "collectives/custom_update.h"
 #include "collectives/zero_engine.h"
 #include "collectives/zero_options.h"
@@ -451,6 +454,22 @@ TEST_F(ZeroEngineTest, GroupsKeepAsManyStatesAsTheySay) {
     }
     EXPECT_GT(states.size(), 6u);
   }
+}
+
+TEST_F(ZeroEngineTest, ALayoutThatCutsAWholeParameterIsRefused) {
+  ToyModel model;
+  for (const char* name : {"a", "b", "c"}) {
+    model.params.push_back({name, {1000}, DType::kF32});
+  }
+  const Elements size[] = {Elements(3072)};
+  ZeroOptions options = Roomy(2);
+  options.chunk_size.reset();
+  options.layout = std::make_shared<const LayoutFile>(
+      LayoutFile{model.params, *PackChunks(model.params, size, {.world = 2})});
+  options.optimizer = Custom({"momentum"}, UpdateSpan::kParameter);
+  EXPECT_THAT(TrainToy(model, Updating(Normalized), 2, options).status,
+              StatusIs(ErrorCode::kInvalidArgument,
+                       HasSubstr("the layout cuts parameter \"b\"")));
 }
 
 TEST_F(ZeroEngineTest, ChunksTooSmallForWholeParametersAreRefusedWithNumbers) {

@@ -44,6 +44,31 @@ TEST_P(DeviceContract, ALaneHasItsNameAndStartsWell) {
   EXPECT_THAT(lane->Drain(), IsOk());
 }
 
+TEST_P(DeviceContract, CallsComeInTheLanesOrderAndTheirFailureIsTheLanes) {
+  const auto lane = device().MakeLane("calls");
+  const auto other = device().MakeLane("other");
+  std::vector<int> seen;
+  for (int i = 0; i < 3; ++i) {
+    lane->Run([&seen, i] { return seen.push_back(2 * i), OkStatus(); });
+    // It may queue work on a stream, and otherwise does the work itself.
+    device().Call(*lane,
+                  [&seen, i, on_host = lane->runs_on_host()](void* stream) {
+                    EXPECT_EQ(stream == nullptr, on_host);
+                    return seen.push_back(2 * i + 1), OkStatus();
+                  });
+    ASSERT_THAT(lane->Record().Wait(), IsOk());
+  }
+  EXPECT_THAT(seen, testing::ElementsAre(0, 1, 2, 3, 4, 5));
+  device().Call(*lane, [](void*) { return Internal("no more memory"); });
+  EXPECT_THAT(lane->Record().Wait(),
+              StatusIs(ErrorCode::kInternal, Says("no more memory")));
+  device().Call(*lane, [&seen](void*) { return seen.clear(), OkStatus(); });
+  EXPECT_FALSE(lane->Drain().ok());
+  EXPECT_EQ(seen.size(), 6u);
+  EXPECT_THAT(other->Drain(), IsOk());
+  EXPECT_THAT(device().status(), IsOk());
+}
+
 TEST_P(DeviceContract, NoDeviceTakesAStreamThatIsNone) {
   // Null is a default stream where there are streams at all.
   const auto lane = device().AdoptStream(nullptr, "trainer");
