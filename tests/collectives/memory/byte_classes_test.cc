@@ -23,9 +23,10 @@ namespace castor {
 namespace {
 
 TEST(ByteClassesTest, NamesDiffer) {
+  const StateNames adam;  // owns what the names view
   std::set<std::string_view> names;
   for (int c = 0; c < kByteClasses; ++c) {
-    names.insert(ByteClassName(static_cast<ByteClass>(c), StateNames()));
+    names.insert(ByteClassName(static_cast<ByteClass>(c), adam));
   }
   EXPECT_EQ(names.size(), static_cast<size_t>(kByteClasses));
   EXPECT_EQ(names.count("unknown"), 0u);
