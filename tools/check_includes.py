@@ -4,13 +4,18 @@
 
 """Refuses every #include of a header whose target is not a direct dependency, so that BUILD files say who knows whom.
 
-usage: check_includes.py [ANSWER], a file with what `bazel query --output=xml` said, in place of asking; sources are then read from here.
+Tests are let off: they may include whatever their dependencies depend on, and the compilers refuse the rest.
 
+usage: check_includes.py [--graph] [ANSWER], a file with what `bazel query --output=xml` said, in place of asking; sources are then read from here.
+
+With --graph it prints which library of chunk/, placement/, offload/ and collectives/ stands on which, as CONTRIBUTING.md shows it; without, it
+refuses a CONTRIBUTING.md that shows something else.
 It asks Bazel for the targets and reads the sources, which takes seconds: the compilers' own check (clang's layering_check) reads a map of modules
 per dependency for each source, and finds the same. Prints a line for each such #include; exit 1 if there was one.
 """
 
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -21,13 +26,21 @@ SOURCES = (".h", ".cc", ".c", ".cu", ".cuh")
 # Rules whose sources are compiled; the second is that of tools/workspace/cuda.bzl.
 COMPILES = re.compile(r"cc_.*|_cuda_objects")
 # Fewer targets than this are not the project: then something is wrong with the question.
-FEWEST_TARGETS = 200
+FEWEST_TARGETS = 70
 
 
 def path_of(label):
     """The file's path from its repository's root."""
     package, _, name = label.partition("//")[2].partition(":")
     return package + "/" + name if package else name
+
+
+TOPS = ("chunk", "placement", "offload", "collectives")
+# Everyone's, so drawn nowhere.
+BASE = "//chunk/base:base"
+# What is on the page is between these lines.
+PAGE = "CONTRIBUTING.md"
+BEGIN, END = "```mermaid\n", "```\n"
 
 
 class Targets:
@@ -69,7 +82,7 @@ def check(targets):
             owners.setdefault(header, []).append(name)
     wrong = []
     for name, rule in targets.rules.items():
-        if not (name.startswith("//") and COMPILES.fullmatch(rule.get("class"))):
+        if not (name.startswith("//") and COMPILES.fullmatch(rule.get("class"))) or name.startswith("//tests/"):
             continue
         checked += 1
         sources = targets.sources(name)
@@ -89,13 +102,46 @@ def check(targets):
     return checked, wrong
 
 
+def drawn(label):
+    """A library as the graph calls it: //chunk/layout:layout is chunk/layout."""
+    folder, _, name = label[2:].partition(":")
+    return folder if folder.split("/")[-1] == name else folder + "/" + name
+
+
+def graph(targets):
+    """The libraries of TOPS in Mermaid's language: arrows for dependencies that no other implies."""
+    edges = {
+        name: {dep for dep in targets.labels(name, "deps") if dep.split("/")[2].split(":")[0] in TOPS and dep != BASE}
+        for name, rule in targets.rules.items()
+        if rule.get("class") == "cc_library" and name.startswith("//") and name.split("/")[2].split(":")[0] in TOPS
+    }
+
+    def below(name, seen):
+        for other in edges.get(name, ()):
+            if other not in seen:
+                seen.add(other)
+                below(other, seen)
+        return seen
+
+    lines = ["graph TD"]
+    for name in sorted(edges, key=drawn):
+        implied = set().union(*(below(other, set()) for other in edges[name]))
+        others = sorted(drawn(other) for other in edges[name] - implied)
+        lines += ["    %s --> %s" % (drawn(name), " & ".join(others))] if others else []
+    return "".join(line + "\n" for line in lines)
+
+
 def main():
-    if len(sys.argv) > 2:
+    arguments = sys.argv[1:]
+    draw = arguments[:1] == ["--graph"]
+    if draw:
+        arguments.pop(0)
+    if len(arguments) > 1:
         print(__doc__, file=sys.stderr)
         return 2
-    if len(sys.argv) == 2:
+    if arguments:
         fewest = 1
-        with open(sys.argv[1], "rb") as answer:
+        with open(arguments[0], "rb") as answer:
             xml = answer.read()
     else:
         fewest = FEWEST_TARGETS
@@ -103,7 +149,14 @@ def main():
         query = "kind('cc_.* rule|_cuda_objects rule|genrule rule', //... + @system//...)"
         xml = subprocess.run(["/usr/bin/bazel", "query", "--output=xml", "--noshow_progress", query], check=True,
                              stdout=subprocess.PIPE).stdout
-    checked, wrong = check(Targets(xml))
+    targets = Targets(xml)
+    if draw:
+        print(graph(targets), end="")
+        return 0
+    checked, wrong = check(targets)
+    page = pathlib.Path(PAGE)
+    if page.exists() and page.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0] != graph(targets):
+        wrong.append("%s shows another graph of libraries than check_includes.py --graph" % PAGE)
     for line in sorted(set(wrong)):
         print(line)
     if checked < fewest:

@@ -65,7 +65,7 @@ if git rev-parse --git-dir >/dev/null 2>&1; then
 fi
 
 if git rev-parse --git-dir >/dev/null 2>&1 && ! tools/check_folders.py; then
-  echo "== folders: the lines above say which to sort, or which include goes the wrong way"
+  echo "== folders: the lines above say which to sort"
   failed=$((failed + 1))
 fi
 

@@ -1,28 +1,71 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
 
-"""cc_test, which --config=fast gives GoogleTest's headers already compiled."""
+"""Tests by their folders: a folder's *_test.cc files are one program, apart from what needs flags, tags or data of its own.
+
+A test may include whatever its dependencies depend on, so a BUILD file names what is under test, not all that is included.
+--config=fast gives the tests GoogleTest's headers already compiled.
+"""
 
 load("@rules_cc//cc:defs.bzl", _cc_test = "cc_test")
+load("//tools/workspace:library.bzl", "castor_library", "files_left", "folder_library")
 
 _FAST = "//tests/support/compiled_headers:fast"
 
-def cc_test(deps = [], copts = [], **kwargs):
+_BASE = [
+    "//tests/support",
+    "@system//:gtest",
+]
+
+def cc_test(name, srcs = None, size = "small", deps = [], copts = [], **kwargs):
     """As the native rule, for sources that include gtest.
 
     Args:
-      deps: as in cc_test.
+      name: of the program.
+      srcs: as in cc_test, if not NAME.cc.
+      size: as in cc_test.
+      deps: as in cc_test. GoogleTest, tests/support and the folder's helpers are among them.
       copts: as in cc_test. A flag that changes code makes g++ read the headers again, and clang stop.
       **kwargs: as in cc_test.
     """
+    helpers = [":helpers"] if native.existing_rule("helpers") else []
     _cc_test(
+        name = name,
+        srcs = srcs or [name + ".cc"],
+        size = size,
         copts = copts + select({
             _FAST: ["-include", "$(BINDIR)/tests/support/compiled_headers/compiled/compiled_headers.h"],
             "//conditions:default": [],
         }),
-        deps = deps + select({
+        deps = deps + _BASE + ["@system//:gtest_main"] + helpers + select({
             _FAST: ["//tests/support/compiled_headers:compiled_headers"],
             "//conditions:default": [],
         }),
         **kwargs
     )
+
+def folder_tests(**kwargs):
+    """What the folder's *_test.cc files hold as one program, FOLDER_tests, except what tests above have.
+
+    Args:
+      **kwargs: as in cc_test.
+    """
+    cc_test(
+        name = native.package_name().split("/")[-1] + "_tests",
+        srcs = files_left(["**/*_test.cc"]),
+        **kwargs
+    )
+
+def test_library(name = "helpers", files = None, deps = [], **kwargs):
+    """What tests share. A folder's own tests have its :helpers among their dependencies.
+
+    Args:
+      name: of the library.
+      files: as in castor_library. By default what is left of the folder and is no test.
+      deps: as in cc_library. GoogleTest and tests/support are among them.
+      **kwargs: as in cc_library.
+    """
+    if files:
+        castor_library(name = name, files = files, testonly = True, deps = deps + _BASE, **kwargs)
+    else:
+        folder_library(name = name, testonly = True, deps = deps + _BASE, **kwargs)

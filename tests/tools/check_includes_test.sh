@@ -7,7 +7,7 @@
 set -euo pipefail
 
 check=$PWD/tools/check_includes.py
-mkdir -p "$TEST_TMPDIR/tree/a" "$TEST_TMPDIR/tree/b"
+mkdir -p "$TEST_TMPDIR/tree/a" "$TEST_TMPDIR/tree/b" "$TEST_TMPDIR/tree/tests/b"
 cd "$TEST_TMPDIR/tree"
 
 cat >answer.xml <<'END'
@@ -34,8 +34,12 @@ cat >answer.xml <<'END'
     <list name="srcs"><label value="//b:kernels.cu"/></list>
     <list name="deps"><label value="//a:middle"/></list>
   </rule>
-  <rule class="cc_test" name="//b:test">
-    <list name="srcs"><label value="//b:test.cc"/></list>
+  <rule class="cc_binary" name="//b:program">
+    <list name="srcs"><label value="//b:program.cc"/></list>
+    <list name="deps"><label value="//a:middle"/></list>
+  </rule>
+  <rule class="cc_test" name="//tests/b:test">
+    <list name="srcs"><label value="//tests/b:test.cc"/></list>
     <list name="deps"><label value="//a:middle"/></list>
   </rule>
 </query>
@@ -45,7 +49,9 @@ printf '#include <fmt/format.h>\n#include "a/low.h"\n' >a/middle.h
 echo '#include "a/middle.h"' >a/middle.cc
 echo '#include "a/low.h"' >a/middle_rest.cc
 echo '#include "a/middle.h"' >b/kernels.cu
-printf '#include <map>\n#include "a/middle.h"\n' >b/test.cc
+printf '#include <map>\n#include "a/middle.h"\n' >b/program.cc
+# A test may include what its dependencies depend on.
+echo '#include "a/low.h"' >tests/b/test.cc
 
 # refuses LINE...: what the tree above is now refused for.
 refuses() {
@@ -63,20 +69,43 @@ refuses() {
 "$check" answer.xml
 
 # What a dependency depends on is not one's own.
-printf '#include "a/middle.h"\n\n  #  include "a/low.h"\n' >b/test.cc
-refuses 'b/test.cc:3: //b:test includes a/low.h, of //a:low, which is no direct dependency'
+printf '#include "a/middle.h"\n\n  #  include "a/low.h"\n' >b/program.cc
+refuses 'b/program.cc:3: //b:program includes a/low.h, of //a:low, which is no direct dependency'
 # The system's libraries neither, also in brackets.
-echo '#include <fmt/format.h>' >b/test.cc
-refuses 'b/test.cc:1: //b:test includes fmt/format.h, of @system//:fmt, which is no direct dependency'
-echo '#include "a/nowhere.h"' >b/test.cc
-refuses 'b/test.cc:1: //b:test includes a/nowhere.h, of no target, which is no direct dependency'
-echo '#include "a/middle.h"' >b/test.cc
+echo '#include <fmt/format.h>' >b/program.cc
+refuses 'b/program.cc:1: //b:program includes fmt/format.h, of @system//:fmt, which is no direct dependency'
+echo '#include "a/nowhere.h"' >b/program.cc
+refuses 'b/program.cc:1: //b:program includes a/nowhere.h, of no target, which is no direct dependency'
+echo '#include "a/middle.h"' >b/program.cc
 
 # In every file of a target, and for the device.
-echo '#include "b/test.cc"' >a/middle_rest.cc
+echo '#include "b/program.cc"' >a/middle_rest.cc
 echo '#include "a/low.h"' >b/kernels.cu
-refuses 'a/middle_rest.cc:1: //a:middle includes b/test.cc, of no target, which is no direct dependency' \
+refuses 'a/middle_rest.cc:1: //a:middle includes b/program.cc, of no target, which is no direct dependency' \
   'b/kernels.cu:1: //b:kernels_objects includes a/low.h, of //a:low, which is no direct dependency'
+
+# The graph has an arrow for what nothing else implies, and a page that shows another is refused.
+cat >graph.xml <<'END'
+<query version="2">
+  <rule class="cc_library" name="//chunk/base:base"/>
+  <rule class="cc_library" name="//chunk:chunk"><list name="deps"><label value="//chunk/base:base"/></list></rule>
+  <rule class="cc_library" name="//placement:placement"><list name="deps"><label value="//chunk:chunk"/></list></rule>
+  <rule class="cc_library" name="//offload:memory_manager">
+    <list name="deps"><label value="//chunk:chunk"/><label value="//placement:placement"/></list>
+  </rule>
+</query>
+END
+printf '%s\n' 'graph TD' '    offload/memory_manager --> placement' '    placement --> chunk' >expected
+"$check" --graph graph.xml | diff expected -
+printf '%s\n' 'A page.' '```mermaid' "$(cat expected)" '```' >CONTRIBUTING.md
+"$check" graph.xml
+sed -i 's/--> chunk/--> offload/' CONTRIBUTING.md
+if "$check" graph.xml >said; then
+  echo "a page that shows another graph passes" >&2
+  exit 1
+fi
+grep -q 'CONTRIBUTING.md shows another graph' said
+rm CONTRIBUTING.md
 
 # An answer without targets is no answer.
 echo '<query version="2"/>' >answer.xml
