@@ -9,7 +9,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from castor import _command
 from castor._derive import layers_of, uses_of
@@ -17,6 +17,9 @@ from castor._pages import ask_for_page, frame
 from castor._search import TensorSpec, specs_of
 from castor.errors import InvalidArgument
 from castor.sizes import format_size
+
+if TYPE_CHECKING:
+    from castor.torch._optimizers._choice import Asked
 
 Model = Union[str, Path, Iterable[TensorSpec], Any]
 
@@ -118,7 +121,7 @@ def _asks(model: Model, options: Mapping[str, Any]) -> tuple[list[str], Optional
         if options.pop("recompute", False):
             options.setdefault("recomputed", layers_of(model))
         of_module = {key: options[key] for key in _OF_MODULES if key in options} | {"ranks": options.get("world", 1)}
-        asked = None
+        asked: Optional[Asked] = None
         if _has_optimizer(options):
             from castor.torch._optimizers._choice import asked_of
 
@@ -129,7 +132,8 @@ def _asks(model: Model, options: Mapping[str, Any]) -> tuple[list[str], Optional
         if world > 1:  # what ranks of PyTorch's take, in whole pieces
             options.setdefault("exchange_buffer", (4 << 20) // (128 * world) * 128 * world)
         more = {"freeze": frozen, **{key: value for key, value in options.items() if key not in _OF_MODULES}}
-        return ["plan", "-", *_command.flags_of(more)], _list_of(model, {} if asked is None else asked.updates, frozen, of_module), asked.update_bytes if asked else 0
+        listed = _list_of(model, {} if asked is None else asked.updates, frozen, of_module)
+        return ["plan", "-", *_command.flags_of(more)], listed, 0 if asked is None else asked.update_bytes
     if _has_optimizer(options):
         raise InvalidArgument("optimizer= is an object, and what it keeps is known of a torch module's parameters: give one, or a name such as 'sgd'")
     flags = _command.flags_of(options)

@@ -84,7 +84,8 @@ class CastorOptimizer(torch.optim.Optimizer):
         return made
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise FailedPrecondition("the optimizer's states are in chunks, so it cannot be pickled or copied deeply: save optimizer.state_dict(), or call castor.save")
+        raise FailedPrecondition("the optimizer's states are in chunks, so it cannot be pickled or copied deeply: "
+                                 "save optimizer.state_dict(), or call castor.save")
 
     def _switch(self, word: str) -> None:
         self.runtime.settle()

@@ -482,9 +482,10 @@ def test_what_updates_take_beside_the_budgets_is_said() -> None:
     odd = of(O.Adafactor(whole.parameters(), lr=1e-2))  # looks at values, and keeps a row and a column of a matrix
     assert 4 * count + 2 * 4 * (600 + 500) <= odd < 4 * count * 10
     if hasattr(O, "Muon"):
-        alone = of([O.Muon([whole.weight]), O.AdamW([whole.bias])])
+        both = [O.Muon([whole.weight]), O.AdamW([whole.bias])]
+        alone = of(both)
         assert alone > 4 * whole.weight.numel() + 2 * 500 * 500  # in bfloat16, a product of the matrix by itself
-        assert f"beside them {castor.format_size(alone)} for updates" in repr(castor.plan(whole, optimizer=[O.Muon([whole.weight]), O.AdamW([whole.bias])]))
+        assert f"beside them {castor.format_size(alone)} for updates" in repr(castor.plan(whole, optimizer=both))
     model, _ = castor.wrap(whole, O.NAdam(whole.parameters(), foreach=False))
     assert model.memory_summary().endswith(f"in host memory beside the budgets: {castor.format_size(few)}")
 
@@ -511,6 +512,7 @@ def test_plan_and_wrap_ask_for_the_same(tier: str, make: Callable[[nn.Module], A
     with torch.device("meta"):
         model = layers()
     told = _choice.asked_of(model, make(model))
+    assert told.flags["other_states"] == (4 * 4 * (128 + 128) if tier == "host" else None)  # a row and a column of each matrix
     monkeypatch.setattr(_choice, "asked_of", lambda *_: told)  # which takes longer than a plan
     budgets = {"device": 200 << 10, "host": 64 << 20} if tier == "host" else {"host": 64 << 20}
     refused, least = 0, 8 << 20
