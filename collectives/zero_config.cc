@@ -307,22 +307,36 @@ void AddOptimizer(OptionTable& t, OptimizerOptions* o) {
   t.Choice("optimizer.kind", &o->kind, OptimizerName,
            {OptimizerKind::kAdamW, OptimizerKind::kAdam, OptimizerKind::kSgd,
             OptimizerKind::kLion, OptimizerKind::kCustom})
-      .Then([o] { *o = DefaultOptimizerOptions(o->kind); })
+      .Then([o] {
+        // Which a command line may name before the kind.
+        std::vector<std::string> states = std::move(o->states);
+        *o = DefaultOptimizerOptions(o->kind);
+        o->states = std::move(states);
+      })
       .Flag("--optimizer", "whose states there are")
       .For(kPlanFlag | kSimulateFlag);
   t.List<StateName>(
-      "optimizer.states",
-      [](OptionTable& row, StateName* one) {
-        row.Text("name", &one->name).Must();
-      },
-      [o](const StateName& one) {
-        return o->states.push_back(one.name), OkStatus();
-      },
-      [o] {
-        std::vector<StateName> all;
-        for (const std::string& name : o->states) all.push_back({name});
-        return all;
-      });
+       "optimizer.states",
+       [](OptionTable& row, StateName* one) {
+         row.Text("name", &one->name).Must();
+       },
+       [o](const StateName& one) {
+         return o->states.push_back(one.name), OkStatus();
+       },
+       [o] {
+         std::vector<StateName> all;
+         for (const std::string& name : o->states) all.push_back({name});
+         return all;
+       })
+      .Flag(
+          "--state",
+          "NAME of a state that a custom optimizer keeps, of a parameter's "
+          "shape; repeatable",
+          [o](std::string_view name) {
+            return o->states.emplace_back(name), OkStatus();
+          },
+          [o] { return o->states; })
+      .For(kPlanFlag);
   t.Choice("optimizer.span", &o->span, UpdateSpanName,
            {UpdateSpan::kElements, UpdateSpan::kParameter});
   t.Choice("optimizer.moment_dtype", &o->moment_dtype, DTypeName,

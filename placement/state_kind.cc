@@ -14,6 +14,10 @@ namespace {
 
 constexpr std::array<std::string_view, kFirstOptimizerState> kOfEngine = {
     kParamName, kGradName, kMasterName};
+// Documents have bytes under these words next to the bytes of each state.
+constexpr std::array<std::string_view, 12> kBesideStates = {
+    "budget", "communicator", "gathered", "home",     "in_use",   "kept",
+    "leases", "norm",         "peak",     "prefetch", "rounding", "staging"};
 constexpr std::array<std::string_view, kMaxOptimizerStates> kNotKept = {
     "state3", "state4", "state5", "state6",
     "state7", "state8", "state9", "state10"};
@@ -34,6 +38,7 @@ bool AreOptimizerStates(std::span<const std::string> names) {
   if (names.size() > kMaxOptimizerStates) return false;
   std::vector<std::string_view> taken(kOfEngine.begin(), kOfEngine.end());
   taken.push_back(kAllStates);
+  taken.insert(taken.end(), kBesideStates.begin(), kBesideStates.end());
   for (const std::string& name : names) {
     if (!IsStateName(name)) return false;
     if (std::ranges::find(taken, name) != taken.end()) return false;

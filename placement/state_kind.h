@@ -51,7 +51,8 @@ inline constexpr size_t kMaxStateNameBytes = 64;
 bool IsStateName(std::string_view text);
 
 // Whether an optimizer may call its states so: at most kMaxOptimizerStates,
-// each a state name, unlike the others, and none of those above.
+// each a state name, unlike the others, and none of those above, nor of the
+// words that documents have beside states, such as "peak" and "staging".
 bool AreOptimizerStates(std::span<const std::string> names);
 
 // What states are called: "param", "grad", "master", and what the optimizer

@@ -6,16 +6,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from castor import _command
 from castor._derive import layers_of, uses_of
 from castor._pages import ask_for_page, frame
 from castor._search import TensorSpec, specs_of
+from castor.errors import InvalidArgument
 from castor.sizes import format_size
+
+if TYPE_CHECKING:
+    from castor.torch._optimizers._choice import Asked
 
 Model = Union[str, Path, Iterable[TensorSpec], Any]
 
@@ -46,7 +50,8 @@ class PlannedTier:
 class Plan:
     """What `plan` found. ``document`` is all of it, as `castor plan --json` writes it.
 
-    Where the model does not fit, ``reason`` says why, ``tiers`` is empty and ``changes`` are the smallest that would do.
+    Where the model does not fit, ``reason`` says why, ``tiers`` is empty and ``changes`` are the smallest that would do. ``update_bytes`` are of host
+    memory beside the budgets: what an update by the code of ``optimizer=`` has at once.
     """
 
     fits: bool
@@ -56,6 +61,7 @@ class Plan:
     step_seconds: Optional[float]
     changes: tuple[PlanChange, ...]
     alternatives: tuple[PlanChange, ...]
+    update_bytes: int
     document: dict[str, Any] = field(repr=False)
     _asked: tuple[list[str], Optional[str]] = field(repr=False, compare=False)  # the command, and what it reads
 
@@ -63,6 +69,8 @@ class Plan:
         if not self.fits:
             return f"Plan(does not fit: {self.reason}" + "".join(f"; {change.what}" for change in self.changes) + ")"
         held = ", ".join(f"{tier.tier} {format_size(tier.planned_bytes)}" for tier in self.tiers)
+        if self.update_bytes:
+            held += f", beside them {format_size(self.update_bytes)} for updates"
         return f"Plan(fits: {held}" + ("" if self.step_seconds is None else f", {self.step_seconds:.3g} s a step") + ")"
 
     def save(self, path: Union[str, os.PathLike[str]]) -> None:
@@ -106,35 +114,50 @@ def _changes(documents: list[dict[str, Any]]) -> tuple[PlanChange, ...]:
     return tuple(PlanChange(**{name: document[name] or 0 if name.endswith("_bytes") else document[name] for name in names}) for document in documents)
 
 
-def _asks(model: Model, options: Mapping[str, Any]) -> tuple[list[str], Optional[str]]:
-    """The command that plans, and what it reads."""
+def _asks(model: Model, options: Mapping[str, Any]) -> tuple[list[str], Optional[str], int]:
+    """The command that plans, what it reads, and a plan's ``update_bytes``."""
     if hasattr(model, "named_modules"):
         options = dict(options)
         if options.pop("recompute", False):
             options.setdefault("recomputed", layers_of(model))
         of_module = {key: options[key] for key in _OF_MODULES if key in options} | {"ranks": options.get("world", 1)}
-        frozen = [name for name, p in model.named_parameters() if not p.requires_grad]
+        asked: Optional[Asked] = None
+        if _has_optimizer(options):
+            from castor.torch._optimizers._choice import asked_of
+
+            asked = asked_of(model, options.pop("optimizer"))
+            options = {**asked.flags, **options}
+        frozen = [name for name, p in model.named_parameters() if not (p.requires_grad if asked is None else id(p) in asked.updates)]
         world = options.get("world", 1)
         if world > 1:  # what ranks of PyTorch's take, in whole pieces
             options.setdefault("exchange_buffer", (4 << 20) // (128 * world) * 128 * world)
         more = {"freeze": frozen, **{key: value for key, value in options.items() if key not in _OF_MODULES}}
-        return ["plan", "-", *_command.flags_of(more)], _list_of(model, of_module)
+        listed = _list_of(model, {} if asked is None else asked.updates, frozen, of_module)
+        return ["plan", "-", *_command.flags_of(more)], listed, 0 if asked is None else asked.update_bytes
+    if _has_optimizer(options):
+        raise InvalidArgument("optimizer= is an object, and what it keeps is known of a torch module's parameters: give one, or a name such as 'sgd'")
     flags = _command.flags_of(options)
     if isinstance(model, (str, Path)):
-        return ["plan", str(model), *flags], None
+        return ["plan", str(model), *flags], None, 0
     specs = [{"name": name, "shape": list(shape), "dtype": dtype} for name, shape, dtype in specs_of(model)]
-    return ["plan", "-", *flags], json.dumps(specs)
+    return ["plan", "-", *flags], json.dumps(specs), 0
 
 
 _OF_MODULES = ("units", "recomputed")
 
 
-def _list_of(model: Any, how: Mapping[str, Any]) -> str:
+def _has_optimizer(options: Mapping[str, Any]) -> bool:
+    return not isinstance(options.get("optimizer"), (str, type(None)))
+
+
+def _list_of(model: Any, updates: Mapping[int, str], frozen: Collection[str], how: Mapping[str, Any]) -> str:
     """A module as a list of parameters with what a step does with them, as `castor plan` reads it."""
     names = {id(p): name for name, p in model.named_parameters()}
-    lines = [f"{name}\t{','.join(map(str, shape))}\t{dtype}" for name, shape, dtype in specs_of(model)]
+    told = {names[p]: f"\t{update}" for p, update in updates.items() if update}
+    lines = [f"{name}\t{','.join(map(str, shape))}\t{dtype}{told.get(name, '')}" for name, shape, dtype in specs_of(model)]
     lines.append("\tstep\tseparate")
-    for use in uses_of(model, [id(p) for p in model.parameters() if p.requires_grad], **how):
+    left_alone = set(frozen)
+    for use in uses_of(model, [p for p, name in names.items() if name not in left_alone], **how):
         lines.append("\t".join(["", "hold", *(names[p] for p in use.hold)]))
         if use.grads:
             lines.append("\t".join(["", "grads", *(names[p] for p in use.grads)]))
@@ -150,13 +173,14 @@ def plan(model: Model, **options: Any) -> Plan:
       options: the flags of `castor plan`, with underscores: ``device_budget="8GiB"``, ``host_budget=...``, ``nvme=...``, ``world=8``,
         ``seq=512``, ``recompute=True``, ``machine="machine.json"``, ``output="plan.json"``. For a torch module ``units=`` as for `wrap`, and
         ``recomputed=[Block]``, the modules or classes whose forward runs again in the backward. ``recompute=True``: the members of its ModuleLists.
+        ``optimizer=`` is a name, or for a torch module the optimizer, or a list of them, as for `wrap`: the plan counts its states by their names.
 
     A torch module says what its step holds, as `wrap` derives it. For a list or a config whole blocks are taken to be held at once: an upper bound.
 
     Raises:
       InvalidArgument, Malformed, IoError: as the command says. That the model does not fit is an answer.
     """
-    asked = _asks(model, options)
+    *asked, update_bytes = _asks(model, options)
     document = _command.ask(*asked)
     names = PlannedTier.__dataclass_fields__
     return Plan(
@@ -167,8 +191,9 @@ def plan(model: Model, **options: Any) -> Plan:
         step_seconds=document.get("times", {}).get("step_seconds"),
         changes=_changes(document.get("changes", [])),
         alternatives=_changes(document.get("alternatives", [])),
+        update_bytes=update_bytes,
         document=document,
-        _asked=_asks(model, {key: value for key, value in options.items() if key != "output"}) if "output" in options else asked,
+        _asked=_asks(model, {key: value for key, value in options.items() if key != "output"})[:2] if "output" in options else tuple(asked),
     )
 
 
@@ -186,7 +211,7 @@ def simulate(what: Model, *, machine: Union[str, Path, None] = None, **options: 
     """
     options = {"machine": machine, **options}
     if not _is_trace(what):
-        document = _command.ask(*_asks(what, options))
+        document = _command.ask(*_asks(what, options)[:2])
         seconds = document.get("times", {}).get("step_seconds")
         held = {tier["tier"]: tier["budget_bytes"] or tier["planned_bytes"] for tier in document.get("tiers", [])}
         points = ((held.get("device", 0), held.get("host", 0), seconds),)

@@ -38,6 +38,13 @@ TEST(StateKindTest, OptimizersMayNotTakeEveryName) {
                            "grad", "master", "all"}) {
     EXPECT_FALSE(may({name})) << name;
   }
+  // Keys of documents would be two states, or a state and a sum.
+  for (const char* name :
+       {"budget", "communicator", "gathered", "home", "in_use", "kept",
+        "leases", "norm", "peak", "prefetch", "rounding", "staging"}) {
+    EXPECT_FALSE(may({name})) << name;
+    EXPECT_TRUE(may({std::string(name) + "_"})) << name;
+  }
   EXPECT_TRUE(may({std::string(kMaxStateNameBytes, 'a')}));
   EXPECT_FALSE(may({std::string(kMaxStateNameBytes + 1, 'a')}));
 }

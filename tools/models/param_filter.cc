@@ -70,6 +70,9 @@ Status FilterTrainable(const std::vector<std::string>& freeze,
   for (ParamSpec& spec : list.params) {
     spec.trainable = (only.empty() || AnyMatches(trained, spec.name)) &&
                      !AnyMatches(frozen, spec.name);
+    if (spec.trainable) continue;
+    spec.whole = false;  // no optimizer has it
+    spec.states = -1;
   }
   return OkStatus();
 }

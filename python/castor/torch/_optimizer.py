@@ -76,6 +76,17 @@ class CastorOptimizer(torch.optim.Optimizer):
             return lambda: self._switch(name)
         return object.__getattribute__(self, name)  # which says that there is none
 
+    def __copy__(self) -> CastorOptimizer:
+        """Of the same groups, states and model, as a copy of torch's has them."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        made.__dict__["_states"] = _States(made)
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise FailedPrecondition("the optimizer's states are in chunks, so it cannot be pickled or copied deeply: "
+                                 "save optimizer.state_dict(), or call castor.save")
+
     def _switch(self, word: str) -> None:
         self.runtime.settle()
         self.runtime.values.settle()
@@ -222,14 +233,18 @@ class CastorOptimizer(torch.optim.Optimizer):
         with torch._C.DisableTorchFunctionSubclass():
             return [self.runtime.by_tensor[id(tensor)] for group in self.param_groups for tensor in group["params"]]
 
-    def state_dict(self) -> dict[str, Any]:
-        """torch's format, on the CPU. All ranks call it; rank 0 gets the states, and the others none."""
+    def _numbered_groups(self) -> list[dict[str, Any]]:
+        """With numbers in place of parameters, as torch counts."""
         index = 0
         groups = []
         for group in self.param_groups:
             count = len(group["params"])
             groups.append({**{k: v for k, v in group.items() if k != "params"}, "params": list(range(index, index + count))})
             index += count
+        return groups
+
+    def state_dict(self) -> dict[str, Any]:
+        """torch's format, on the CPU. All ranks call it; rank 0 gets the states, and the others none."""
         for hook in self._optimizer_state_dict_pre_hooks.values():
             hook(self)
         states: dict[Any, Any] = {}
@@ -238,7 +253,8 @@ class CastorOptimizer(torch.optim.Optimizer):
             if state is not None:
                 states[number] = state
         states.update(self.rule.of_all())
-        answer: dict[str, Any] = {"state": states if self.runtime.engine.world.rank == 0 else {}, "param_groups": groups}
+        answer: dict[str, Any] = {"state": states if self.runtime.engine.world.rank == 0 else {}, "param_groups": self._numbered_groups()}
+        answer = self.rule.to_own_form(answer, [p.shape for p in self._params()])
         for hook in self._optimizer_state_dict_post_hooks.values():
             answer = hook(self, answer) or answer
         return answer
@@ -252,6 +268,7 @@ class CastorOptimizer(torch.optim.Optimizer):
         self.runtime.settle()
         for hook in self._optimizer_load_state_dict_pre_hooks.values():
             state_dict = hook(self, state_dict) or state_dict
+        state_dict = self.rule.from_own_form(state_dict, self._numbered_groups(), [p.shape for p in self._params()])
         groups = state_dict["param_groups"]
         if [len(g["params"]) for g in groups] != [len(g["params"]) for g in self.param_groups]:
             raise InvalidArgument("the state is of an optimizer with other parameter groups")

@@ -26,7 +26,7 @@ from castor.torch._machine._placement import Placement
 from castor.torch._machine._world import make_world
 from castor.torch._model import Param, Unit
 from castor.torch._optimizer import CastorOptimizer
-from castor.torch._optimizers._choice import rule_for, take_states
+from castor.torch._optimizers._choice import listed, refuse_strangers, rule_for, take_states
 from castor.torch._optimizers._rule import Rule
 from castor.torch._parameters._guards import Replacements, guard_model, guard_optimizer
 from castor.torch._parameters._ignored import Ignored
@@ -122,7 +122,7 @@ def wrap(
     if initial_scale and any(p.requires_grad for module in ignore for p in module.parameters()):
         raise InvalidArgument("ignore= has trained parameters, whose gradients nobody would divide by the loss scale: leave initial_scale= away, or train them")
     folders = _folders(nvme)
-    optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
+    optimizers = listed(optimizer)
     rule = rule_for(optimizers)
     groups = [group for one in optimizers for group in one.param_groups]
     types = Types(dtype, keep_fp32, buffer_dtype)
@@ -230,8 +230,7 @@ def _find(model: nn.Module, its_groups: Sequence[dict[str, Any]], ignore: Sequen
     strange = [t for group in its_groups for t in group["params"] if id(t) not in found]
     if strange and id(strange[0]) in left_alone:
         raise InvalidArgument(f"parameter {left_alone[id(strange[0])]} is in a module to ignore: train it by an optimizer of its own")
-    if strange:
-        raise InvalidArgument(f"the optimizer has {len(strange)} parameters that are not the model's (shape {tuple(strange[0].shape)}): give one of this model's")
+    refuse_strangers(its_groups, found.keys())
     if not found:
         raise InvalidArgument("the model has no parameters")
     return list(found.values())

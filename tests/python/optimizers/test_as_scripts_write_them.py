@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -336,3 +338,107 @@ def test_hooks_of_states_are_called() -> None:
     assert state["by"] == "a hook"
     optimizer.load_state_dict(state)
     assert optimizer.param_groups[0]["lr"] == 0.5
+
+
+class SavesMore(CountsOnItself):
+    """As some do, with keys of its own beside torch's, and its states under another name."""
+
+    rate = 1.0
+
+    def __init__(self, params: Any, lr: float = 1e-2) -> None:
+        super().__init__(params, lr)
+        self.rate = 1.0
+
+    def move(self, p: Any, state: Any, group: Any) -> None:
+        m = state.setdefault("m", torch.zeros_like(p))
+        m.lerp_(p.grad, 1 / self.t)
+        p.sub_(m, alpha=group["lr"] * self.rate)
+
+    def state_dict(self) -> dict[str, Any]:
+        state = super().state_dict()
+        state["state"] = {number: {"mean": of["m"]} for number, of in state["state"].items()}
+        return state | {"t": self.t, "rate": self.rate}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        state = dict(state_dict)
+        self.t, self.rate = state.pop("t"), state.pop("rate")
+        state["state"] = {number: {"m": of["mean"]} for number, of in state["state"].items()}
+        super().load_state_dict(state)
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_what_an_optimizer_saves_in_its_own_form_is_saved_and_loaded(where: str, tmp_path: Path) -> None:
+    plain, theirs, model, optimizer = both(SavesMore, where, tmp_path)
+    for one, its in ((plain, theirs), (model, optimizer)):
+        its.rate = 0.5
+        trained(one, its, 3)
+    saved, wanted = optimizer.state_dict(), theirs.state_dict()
+    expect_same(saved, wanted)
+    assert saved["t"] == 3 and saved["rate"] == 0.5
+    again, its, back, of_back = both(SavesMore, where, tmp_path)
+    for one, one_of in ((again, its), (back, of_back)):
+        one.load_state_dict(values_of(plain))
+        one_of.load_state_dict(copy.deepcopy(saved))  # whose tensors a plain optimizer updates
+        trained(one, one_of, 5, first=3)
+    trained(plain, theirs, 5, first=3)
+    expect_same(values_of(again), values_of(plain))
+    expect_same(values_of(back), values_of(plain))
+    expect_same(of_back.state_dict(), theirs.state_dict())
+
+
+def test_of_several_optimizers_each_keeps_what_it_saves_itself() -> None:
+    def made() -> tuple[Any, Any]:
+        model = Weighted()
+        tensors = list(model.params.values())
+        return castor.wrap(model, [torch.optim.NAdam(tensors[:2]), SavesMore(tensors[2:])])
+
+    model, optimizer = made()
+    trained(model, optimizer, 3)
+    saved = optimizer.state_dict()
+    assert saved["own"] == {1: {"t": 3, "rate": 1.0}}
+    back, of_back = made()
+    back.load_state_dict(values_of(model))
+    of_back.load_state_dict(saved)
+    for one, its in ((model, optimizer), (back, of_back)):
+        trained(one, its, 5, first=3)
+    expect_same(values_of(back), values_of(model))
+
+
+def test_a_copy_steps_the_same_parameters_and_no_copy_is_deep() -> None:
+    plain, theirs, model, optimizer = both(torch.optim.NAdam, "on the device", Path())
+    for one, its in ((plain, theirs), (model, optimizer)):
+        trained(one, its, 2)
+        second = copy.copy(its)
+        second.param_groups[0]["lr"] = 0.05
+        trained(one, second, 4, first=2)
+    expect_same(values_of(model), values_of(plain))
+    expect_same(second.state_dict(), theirs.state_dict())
+    expect_same(second.state[model.params["wide"]], theirs.state[plain.params["wide"]])
+    for copied in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(castor.FailedPrecondition, match="cannot be pickled or copied deeply"):
+            copied(optimizer)
+
+
+class NamesOfReports(Own):
+    """States under words that reports have beside states."""
+
+    words = ("norm", "gathered", "kept", "staging", "budget", "peak", "home", "in_use")
+
+    def move(self, p: Any, state: Any, group: Any) -> None:
+        for name in self.words:
+            state[name] = state[name] * 0.9 + p.grad if name in state else p.grad.clone()
+            p.sub_(state[name], alpha=group["lr"])
+
+
+def test_states_under_words_of_reports_are_reported_apart() -> None:
+    plain, theirs, model, optimizer = both(NamesOfReports, "on the device", Path())
+    trained(plain, theirs, 4)
+    trained(model, optimizer, 4)
+    expect_same(optimizer.state_dict(), theirs.state_dict())
+    plan = castor.plan(plain, optimizer=theirs, host_budget="1MiB")
+    each = 4 * sum(p.numel() for p in plain.parameters())
+    classes = [tier["classes"] for tier in plan.document["tiers"]]
+    for name in NamesOfReports.words:
+        assert sum(of_tier[f"{name}__bytes"] for of_tier in classes) >= each
+    for tier, of_tier in zip(plan.document["tiers"], classes):
+        assert sum(of_tier.values()) == tier["planned_bytes"]

@@ -192,13 +192,13 @@ Table VariantTable(std::string_view key, std::string_view word, bool timed) {
 
 void AddVariant(std::string_view what, std::string_view command,
                 const PlanOutcome& one, Mark mark, Table* table) {
-  table->Add({what, command, one.device_total(),
-              Value::BytesOrDash(one.seal->table.total(Tier::kHost)),
-              Value::BytesOrDash(one.seal->table.total(Tier::kNvme)),
-              one.moved(), one.forecast->fetch_cost, one.times.least_seconds,
-              one.times.most_seconds,
-              Value::Seconds(one.step_seconds()).Or("unknown")},
-             mark);
+  table->Add(
+      {what, command, one.device_total(), Value::BytesOrDash(one.host_total()),
+       Value::BytesOrDash(one.seal->table.total(Tier::kNvme)), one.moved(),
+       one.forecast->fetch_cost, one.times.least_seconds,
+       one.times.most_seconds,
+       Value::Seconds(one.step_seconds()).Or("unknown")},
+      mark);
 }
 
 // As data each kind by itself, on the page together below what was asked for.

@@ -91,10 +91,11 @@ void AddTiers(const PlanOutcome& outcome, Document* doc) {
       classes[fmt::format("{}_bytes", bytes.name(kind))] =
           bytes.at(kind, tier).count();
     }
-    tiers.Add(
-        {TierName(tier), Budget(outcome, tier),
-         tier == Tier::kDevice ? outcome.device_total() : bytes.total(tier),
-         outcome.forecast->peak[TierIndex(tier)], classes});
+    const Bytes planned = tier == Tier::kDevice ? outcome.device_total()
+                          : tier == Tier::kHost ? outcome.host_total()
+                                                : bytes.total(tier);
+    tiers.Add({TierName(tier), Budget(outcome, tier), planned,
+               outcome.forecast->peak[TierIndex(tier)], classes});
   }
   doc->Add(std::move(tiers));
 
@@ -117,15 +118,19 @@ void AddTiers(const PlanOutcome& outcome, Document* doc) {
   if (beside > Bytes(0)) add("activations", {beside}, Form::kPage);
   const Bytes overhead = outcome.request.flags.overhead();
   if (overhead > Bytes(0)) add("CUDA, NCCL", {overhead}, Form::kPage);
+  const Bytes other_states = outcome.request.flags.other_states;
+  if (other_states > Bytes(0)) {
+    add("states beside chunks", {Bytes(0), other_states}, Form::kPage);
+  }
   add("total",
-      {outcome.device_total(), bytes.total(Tier::kHost),
-       bytes.total(Tier::kNvme)},
+      {outcome.device_total(), outcome.host_total(), bytes.total(Tier::kNvme)},
       Form::kPage, Table::Mark::kChosen);
   table.Add({"budget", Budget(outcome, Tier::kDevice),
              Budget(outcome, Tier::kHost), Budget(outcome, Tier::kNvme)},
             Table::Mark::kNone, Form::kPage);
   TierBytes peak = outcome.forecast->peak;
   peak[TierIndex(Tier::kDevice)] += overhead + beside;
+  peak[TierIndex(Tier::kHost)] += other_states;
   add("peak in use", peak, Form::kPage);
   doc->Add(std::move(table));
   doc->Line({"device", "activations", outcome.activations});

@@ -154,6 +154,7 @@ EngineRequest EngineRequestOf(const PlanSubject& subject,
   engine.params = subject.model.params;
   engine.options = outcome.request.options;
   engine.options.device_budget = outcome.castor_device;
+  engine.options.host_budget -= outcome.request.flags.other_states;
   engine.world = outcome.request.flags.world;
   engine.communicator_buffers = outcome.exchange_buffers();
   engine.declared = outcome.declared;
@@ -193,6 +194,14 @@ std::string FromPlan(const std::string& path, const std::string& plan) {
 
 // Something else than Castor may take all of the device budget.
 Status CheckLeft(const PlanOutcome& outcome) {
+  const Bytes host = outcome.request.options.host_budget;
+  const Bytes other_states = outcome.request.flags.other_states;
+  if (host < other_states) {
+    return Infeasible(
+        fmt::format("the host budget of {} is less than {} of states beside "
+                    "chunks",
+                    BudgetText(host), FormatBytes(other_states)));
+  }
   if (outcome.castor_device >= Bytes(0)) return OkStatus();
   return Infeasible(fmt::format(
       "the device budget of {} is less than {} of activations and {} of "
@@ -224,6 +233,12 @@ Bytes PlanOutcome::device_total() const {
   return total;
 }
 
+Bytes PlanOutcome::host_total() const {
+  Bytes total = request.flags.other_states;
+  if (seal) total += seal->table.total(Tier::kHost);
+  return total;
+}
+
 Bytes PlanOutcome::exchange_buffers() const {
   if (request.flags.world == 1) return Bytes(0);
   if (request.flags.exchange_buffer) return *request.flags.exchange_buffer;
@@ -247,7 +262,7 @@ Bytes PlanOutcome::engine_budget(Tier tier) const {
       return request.flags.device_budget ? castor_device
                                          : seal->table.total(Tier::kDevice);
     case Tier::kHost:
-      return options.host_budget;
+      return options.host_budget - request.flags.other_states;
     case Tier::kNvme:
       break;
   }

@@ -72,6 +72,8 @@ struct PlanOutcome {
   Bytes largest_chunk() const;
   // Of the device, with activations and overhead.
   Bytes device_total() const;
+  // Of the host, with states beside chunks.
+  Bytes host_total() const;
   // Of the device, what ranks that are processes exchange gradients in.
   Bytes exchange_buffers() const;
   // Between tiers and to other ranks, in a step.

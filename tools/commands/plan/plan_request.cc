@@ -14,6 +14,7 @@
 #include "chunk/base/ids.h"
 #include "chunk/layout/tensor_fields.h"
 #include "chunk/param_spec.h"
+#include "chunk/text/quote.h"
 #include "chunk/text/units_text.h"
 #include "collectives/answers/engine_plan.h"
 #include "collectives/options/option_table.h"
@@ -100,6 +101,10 @@ void AddBudgets(OptionTable& t, PlanFlags* f) {
       .Flag("--cuda-context",
             "device bytes of a CUDA context, as nvidia-smi shows them");
   t.Size("", &f->nccl).Flag("--nccl", "device bytes of NCCL's buffers");
+  t.Size("", &f->other_states)
+      .Flag("--other-states",
+            "host bytes of optimizer states that are not of a parameter's "
+            "shape, and lie beside chunks");
 }
 
 void AddStep(OptionTable& t, PlanFlags* f) {
@@ -217,6 +222,27 @@ Status CheckTogether(const PlanFlags& flags) {
   if (flags.batch && !flags.seq) {
     return InvalidArgument(
         "--batch says how large activations are, and so needs --seq");
+  }
+  return OkStatus();
+}
+
+// A list may tell how many states there are of a parameter.
+Status CheckStates(const OptimizerOptions& optimizer,
+                   const PlanSubject& subject) {
+  const auto kept = std::ssize(optimizer.states);
+  for (const ParamSpec& spec : subject.model.params) {
+    if (spec.states < 0) continue;
+    if (optimizer.kind != OptimizerKind::kCustom) {
+      return InvalidArgument(fmt::format(
+          "the list has {} states of parameter {}, and {} keeps what it keeps "
+          "of all: give --optimizer custom",
+          spec.states, Quoted(spec.name), OptimizerName(optimizer.kind)));
+    }
+    if (spec.states <= kept) continue;
+    return InvalidArgument(
+        fmt::format("the list has {} states of parameter {}, and the optimizer "
+                    "keeps {}: name each by --state",
+                    spec.states, Quoted(spec.name), kept));
   }
   return OkStatus();
 }
@@ -425,6 +451,7 @@ Result<PlanRequest> CheckPlanFlags(const PlanFlags& flags,
                                    const PlanSubject& subject) {
   CASTOR_RETURN_IF_ERROR(CheckTogether(flags));
   CASTOR_RETURN_IF_ERROR(CheckListedStep(flags, subject));
+  CASTOR_RETURN_IF_ERROR(CheckStates(flags.engine.optimizer, subject));
   PlanRequest request;
   request.flags = flags;
   ZeroOptions& options = request.options;

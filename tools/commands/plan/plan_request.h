@@ -61,6 +61,7 @@ struct PlanFlags {
   std::optional<Bytes> exchange_buffer;
   Bytes cuda_context;
   Bytes nccl;
+  Bytes other_states;  // of the host
 
   // What a step does.
   std::optional<int64_t> batch;

@@ -58,6 +58,37 @@ Result<std::vector<int64_t>> ParseDims(std::string_view text) {
   }
 }
 
+constexpr std::string_view kWhole = "whole";
+constexpr std::string_view kStates = "states=";
+
+// What an optimizer does with the parameter: `whole`, `states=1`, or both.
+Status ParseUpdate(std::string_view text, ParamSpec* spec) {
+  do {
+    const std::string_view mark = TakeField(&text, ',');
+    if (mark == kWhole) {
+      spec->whole = true;
+      continue;
+    }
+    const std::string_view count =
+        mark.starts_with(kStates) ? mark.substr(kStates.size()) : "";
+    if (count.size() != 1 || count[0] < '0' || count[0] > '9') {
+      return Malformed(fmt::format(
+          "its fourth field has {} where whole, or states= with a digit, "
+          "belongs",
+          Quoted(mark)));
+    }
+    spec->states = count[0] - '0';
+  } while (!text.empty());
+  return OkStatus();
+}
+
+std::string UpdateText(const ParamSpec& spec) {
+  std::string text = spec.whole ? fmt::format("\t{}", kWhole) : "";
+  if (spec.states < 0) return text;
+  return fmt::format("{}{}{}{}", text, spec.whole ? "," : "\t", kStates,
+                     spec.states);
+}
+
 // A zero byte ends a name for whoever reads it as a C string.
 Status CheckName(std::string_view name) {
   if (name.empty()) return Malformed("the name is empty");
@@ -69,7 +100,7 @@ Result<ParamSpec> ParseLine(std::string_view line) {
   const size_t first_tab = line.find('\t');
   const size_t second_tab =
       first_tab == line.npos ? line.npos : line.find('\t', first_tab + 1);
-  if (second_tab == line.npos || line.find('\t', second_tab + 1) != line.npos) {
+  if (second_tab == line.npos) {
     return Malformed(fmt::format(
         "{} is not three fields with tabs between them: name, dimensions with "
         "commas between them, dtype",
@@ -82,11 +113,16 @@ Result<ParamSpec> ParseLine(std::string_view line) {
   Result<std::vector<int64_t>> shape = ParseDims(TakeField(&line, '\t'));
   if (!shape.ok()) return shape.status().WithContext(where);
   spec.shape = *std::move(shape);
-  const Result<DType> dtype = ReadDType(line, DTypeSpelling::kLenient);
+  const bool has_update = line.find('\t') != line.npos;
+  const Result<DType> dtype =
+      ReadDType(TakeField(&line, '\t'), DTypeSpelling::kLenient);
   if (!dtype.ok()) return dtype.status().WithContext(where);
   spec.dtype = *dtype;
   const Result<Bytes> bytes = TensorBytes(spec.shape, spec.dtype);
   if (!bytes.ok()) return bytes.status().WithContext(where);
+  if (has_update) {
+    CASTOR_RETURN_IF_ERROR(ParseUpdate(line, &spec).WithContext(where));
+  }
   return spec;
 }
 
@@ -302,8 +338,8 @@ std::string WriteTsvList(std::span<const ParamSpec> params,
                          const DeclaredStep& step) {
   std::string text;
   for (const ParamSpec& spec : params) {
-    text += fmt::format("{}\t{}\t{}\n", spec.name, fmt::join(spec.shape, ","),
-                        DTypeName(spec.dtype));
+    text += fmt::format("{}\t{}\t{}{}\n", spec.name, fmt::join(spec.shape, ","),
+                        DTypeName(spec.dtype), UpdateText(spec));
   }
   text += fmt::format("\tstep\t{}\n", step.grads_in_place ? kReuse : kSeparate);
   const auto add = [&](std::string_view word, const std::vector<ParamId>& ids) {

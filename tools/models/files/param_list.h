@@ -8,6 +8,10 @@
 // `name<TAB>d0,d1,...<TAB>DTYPE`, or JSON `[{"name","shape","dtype"}]`. A list
 // is taken at its word: everything in it is a parameter.
 //
+// A fourth field of a line tells what the parameter's optimizer does with it,
+// `whole,states=1` or either: it updates the parameter as a whole, and keeps so
+// many states of it (chunk/param_spec.h).
+//
 // Lines that begin with a tab follow those of the parameters, and say what a
 // micro-batch of the trainer does with them (placement/derive/step_model.h):
 //

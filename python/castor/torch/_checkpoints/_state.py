@@ -214,6 +214,8 @@ def memory_summary(runtime: Runtime) -> str:
         f"{stats['chunks']} chunks of up to {format_size(largest)}; {stats['gathers']} gathers, "
         f"{stats['prefetched_gathers']} of them ahead; waited {stats['stall_ns'] / 1e9:.3f} s"
     )
+    if runtime.optimizer.rule.update_bytes:
+        lines.append(f"updates by the optimizer's own code, in host memory beside the budgets: {format_size(runtime.optimizer.rule.update_bytes)}")
     return "\n".join(lines)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -59,10 +60,36 @@ class Bare:
         self.optimizer.param_groups = groups
         self.optimizer.state = state
 
+    @property
+    def has_own_form(self) -> bool:
+        """Whether what it saves is not what torch saves."""
+        kind, plain = type(self.optimizer), torch.optim.Optimizer
+        return kind.state_dict is not plain.state_dict or kind.load_state_dict is not plain.load_state_dict
+
+    def to_own_form(self, state_dict: dict[str, Any], shapes: Sequence[torch.Size]) -> dict[str, Any]:
+        params = _stand_ins(state_dict["param_groups"], shapes)
+        state: State = defaultdict(dict, {params.get(key, key): value for key, value in state_dict["state"].items()})
+        self.put([{**group, "params": [params[number] for number in group["params"]]} for group in state_dict["param_groups"]], state)
+        return self.optimizer.state_dict()
+
+    def from_own_form(self, state_dict: dict[str, Any], groups: list[dict[str, Any]], shapes: Sequence[torch.Size]) -> dict[str, Any]:
+        params = _stand_ins(groups, shapes)
+        self.put([{**group, "params": [params[number] for number in group["params"]]} for group in groups], defaultdict(dict))
+        self.optimizer.load_state_dict(state_dict)
+        numbers = {id(p): number for number, p in params.items()}
+        state = {numbers.get(id(key), key): value for key, value in self.optimizer.state.items()}
+        left = [{**group, "params": [numbers[id(p)] for p in group["params"]]} for group in self.optimizer.param_groups]
+        return {"state": state, "param_groups": left}
+
     def step(self, groups: list[dict[str, Any]], state: State) -> None:
         """Updates the parameters of the groups by their gradients. `state` is taken, and is what the step leaves."""
         self.put(groups, state)
         self._step(self.optimizer)
+
+
+def _stand_ins(groups: Sequence[dict[str, Any]], shapes: Sequence[torch.Size]) -> dict[Any, torch.nn.Parameter]:
+    """Of the parameters with these numbers, one element each in memory."""
+    return {number: torch.nn.Parameter(torch.zeros((), device="cpu").expand(shapes[number])) for group in groups for number in group["params"]}
 
 
 def _is_number(value: Any) -> bool:

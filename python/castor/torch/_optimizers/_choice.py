@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple, Union
 
 import torch
 
@@ -23,6 +24,41 @@ def rule_for(optimizers: Sequence[torch.optim.Optimizer]) -> Rule:
         raise InvalidArgument("there is no optimizer: give castor.wrap one, or a list")
     kind = fused_kind(optimizers[0]) if len(optimizers) == 1 else None
     return Fused(optimizers[0], kind) if kind is not None else Program(optimizers)
+
+
+def listed(optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer]]) -> list[torch.optim.Optimizer]:
+    return [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
+
+
+def refuse_strangers(groups: Sequence[dict[str, Any]], known: Collection[int]) -> None:
+    """`known`: ids of the model's parameters."""
+    strange = [t for group in groups for t in group["params"] if id(t) not in known]
+    if strange:
+        raise InvalidArgument(f"the optimizer has {len(strange)} parameters that are not the model's (shape {tuple(strange[0].shape)}): give one of this model's")
+
+
+class Asked(NamedTuple):
+    """What `castor plan` has to know of optimizers."""
+
+    flags: dict[str, Any]
+    updates: dict[int, str]  # by the id of each trained parameter, the fourth field of its line
+    update_bytes: int  # as Rule has it
+
+
+def asked_of(model: torch.nn.Module, optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer]]) -> Asked:
+    """By the rule that `castor.wrap` updates with."""
+    optimizers = listed(optimizer)
+    rule = rule_for(optimizers)
+    groups = [group for one in optimizers for group in one.param_groups]
+    refuse_strangers(groups, {id(p) for p in model.parameters()})
+    config = rule.config()
+    flags = {"optimizer": config["kind"], "momentum": config.get("momentum") or None, "state": [one["name"] for one in config.get("states", [])],
+             "other_states": rule.other_bytes or None}
+    updates = {}
+    for told, group in zip(rule.groups(), groups):
+        words = (["whole"] if told.get("span") == "parameter" else []) + ([f"states={told['states']}"] if "states" in told else [])
+        updates.update({id(p): ",".join(words) for p in group["params"] if p.requires_grad})
+    return Asked(flags, updates, rule.update_bytes)
 
 
 def take_states(runtime: Owner, rule: Rule, optimizer: torch.optim.Optimizer) -> None:

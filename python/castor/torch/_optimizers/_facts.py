@@ -9,12 +9,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import weakref
 from collections import defaultdict
 from typing import Any, Optional
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from castor.errors import InvalidArgument
 from castor.torch._optimizers._bare import Bare, State, copied, globals_in, same
@@ -27,14 +30,50 @@ _SHAPES: tuple[dict[int, tuple[int, ...]], ...] = (
     {1: (17,), 2: (9, 7), 3: (5, 3, 3), 4: (5, 3, 3, 3)},
     {1: (257,), 2: (161, 193), 3: (25, 17, 5), 4: (17, 9, 3, 3)},
 )
+_TELLING = 256  # elements of a parameter, of which bytes per element say something
+_MOST_TRIED = 1 << 22  # elements of a parameter that an optimizer steps in memory
 
 class _Trained:
     """What parameters, their states, and the optimizer's numbers became."""
 
-    def __init__(self, values: list[Tensor], states: list[dict[str, Any]], numbers: Any, kept_beside: list[str], idle_changed: bool) -> None:
+    def __init__(self, values: list[Tensor], states: list[dict[str, Any]], numbers: Any) -> None:
         self.values, self.states, self.numbers = values, states, numbers
-        self.kept_beside = kept_beside  # names of what the optimizer changed for itself, besides numbers
-        self.idle_changed = idle_changed  # so was a parameter without a gradient
+        self.kept_beside: list[str] = []  # names of what the optimizer changed for itself, besides numbers
+        self.idle_changed = False  # so was a parameter without a gradient
+
+
+class _Live(TorchDispatchMode):
+    """Counts the bytes of tensors that operations make, and at most have at one time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peak = self._now = 0
+        self._made: dict[int, list[int]] = {}  # by storage, how many tensors have it, and its bytes
+        self._others: set[int] = set()  # storages that were there before
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._others.update(key for key in map(_storage_of, _tensors_in([*args, kwargs or {}])) if key not in self._made)
+        answer = func(*args, **(kwargs or {}))
+        for tensor in _tensors_in(answer):
+            key = _storage_of(tensor)
+            if key in self._others:
+                continue
+            if key not in self._made:
+                self._made[key] = [0, tensor.untyped_storage().nbytes()]
+                self._now += self._made[key][1]
+                self.peak = max(self.peak, self._now)
+            self._made[key][0] += 1
+            weakref.finalize(tensor, self._drop, key)
+        return answer
+
+    def _drop(self, key: int) -> None:
+        self._made[key][0] -= 1
+        if not self._made[key][0]:
+            self._now -= self._made.pop(key)[1]
+
+
+def _storage_of(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
 
 
 class Facts:
@@ -45,6 +84,17 @@ class Facts:
         self.placeholders = True  # a parameter without a gradient may be among those of a group; else a group may have none
         self.whole = False  # an update needs whole parameters
         self.other_bytes = 0  # of what else states hold, of all parameters together
+        self.elements = 0  # of all parameters together
+        self.temporaries: list[tuple[int, int]] = []  # of one parameter of each shape: its elements, and the bytes that its update makes and drops
+
+    def update_bytes(self, most: int) -> int:
+        """What one call of an update has beside windows and states, where it takes `most` elements or a larger parameter."""
+        large = [one for one in self.temporaries if one[0] >= _TELLING] or self.temporaries
+        each = max((size / max(count, 1) for count, size in large), default=0.0)
+        taken = max([min(most, self.elements), *(count for count, _ in self.temporaries if self.whole)])
+        alone = max((size for _, size in self.temporaries if self.whole), default=0)
+        # The gradient in float32, too, where it is kept in less.
+        return max(int(each * min(most, self.elements)), alone) + 4 * taken
 
 
 def facts_of(optimizer: torch.optim.Optimizer) -> Facts:
@@ -59,6 +109,7 @@ def facts_of(optimizer: torch.optim.Optimizer) -> Facts:
             tensors = [p for p in group["params"] if p.requires_grad]
             for shape in {p.shape for p in tensors}:
                 facts.other_bytes += sum(p.shape == shape for p in tensors) * _other_bytes(optimizer, group, shape, facts)
+            facts.elements += sum(p.numel() for p in tensors)
     return facts
 
 
@@ -137,8 +188,9 @@ def _takes_placeholders(optimizer: torch.optim.Optimizer, group: dict[str, Any],
         return False
 
 
-def _train(optimizer: torch.optim.Optimizer, group: dict[str, Any], values: list[Tensor], grads: list[list[Tensor]], placeholders: bool) -> _Trained:
-    """Steps new parameters of these values, and returns what they and their states become."""
+def _train(optimizer: torch.optim.Optimizer, group: dict[str, Any], values: list[Tensor], grads: list[list[Tensor]], placeholders: bool,
+           last: Optional[_Live] = None) -> _Trained:
+    """Steps new parameters of these values, and returns what they and their states become. `last` is on in the last step."""
     params = [nn.Parameter(value.clone()) for value in values]
     bare = Bare(optimizer)
     state: State = defaultdict(dict)
@@ -161,12 +213,16 @@ def _train(optimizer: torch.optim.Optimizer, group: dict[str, Any], values: list
     for step in grads:
         for p, grad in zip(params, step):
             p.grad = grad.clone()
-        bare.step(groups, state)
-    left = bare.kept_beside()
+        with last if last is not None and step is grads[-1] else contextlib.nullcontext():
+            bare.step(groups, state)
     mine = next(mine for mine, other in zip(groups, optimizer.param_groups) if other is group)
     numbers = ({name: value for name, value in mine.items() if name != "params"}, bare.numbers(), globals_in(state))
-    return _Trained([p.detach() for p in params], [dict(state.get(p, {})) for p in params], numbers,
-                    [name for name in left if not same(left[name], beside.get(name))], not all(map(same, [one.detach() for one in idle], begun)))
+    trained = _Trained([p.detach() for p in params], [dict(state.get(p, {})) for p in params], numbers)
+    if last is None:  # else tensors may have no values, which nothing could be compared with
+        left = bare.kept_beside()
+        trained.kept_beside = [name for name in left if not same(left[name], beside.get(name))]
+        trained.idle_changed = not all(map(same, [one.detach() for one in idle], begun))
+    return trained
 
 
 def _begun(optimizer: torch.optim.Optimizer, group: dict[str, Any], params: list[nn.Parameter]) -> State:
@@ -217,30 +273,39 @@ def _equals_pieces(optimizer: torch.optim.Optimizer, group: dict[str, Any], valu
 
 def _other_bytes(optimizer: torch.optim.Optimizer, group: dict[str, Any], shape: torch.Size, facts: Facts) -> int:
     """Bytes of one parameter's state that are not of its shape. Also finds what an optimizer does with large parameters alone."""
-    state = _state_at(optimizer, group, shape, facts)
-    if state is None:
-        return 0
+    tried, state, temporaries = _state_at(optimizer, group, shape, facts)
     total = 0
     for word, value in state.items():
-        if word in facts.states and isinstance(value, Tensor) and value.shape == shape:
+        if word in facts.states and isinstance(value, Tensor) and value.shape == tried:
             continue
         found = [one for one in _tensors_in(value) if one.numel() > 1]
         total += sum(one.numel() * one.element_size() for one in found)
         if found:
             facts.whole = True
-    return total
+    larger = -(-shape.numel() // max(tried.numel(), 1))
+    facts.temporaries.append((shape.numel(), temporaries * larger))
+    return total * larger
 
 
-def _state_at(optimizer: torch.optim.Optimizer, group: dict[str, Any], shape: torch.Size, facts: Facts) -> Optional[dict[str, Any]]:
-    """A parameter's state after a step, in its true shape without memory; None where the optimizer looks at values."""
+def _state_at(optimizer: torch.optim.Optimizer, group: dict[str, Any], shape: torch.Size, facts: Facts) -> tuple[torch.Size, dict[str, Any], int]:
+    """The shape that was tried, a state after two steps, and the bytes that the second made and dropped.
+
+    The shape is the true one, without memory; or, where the optimizer looks at values, one with all dimensions halved until it is small.
+    """
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        values = torch.zeros(shape)
-        try:
-            return _train(optimizer, group, [values], [[torch.zeros(shape)]], facts.placeholders).states[0]
-        except Exception:
-            return None
+    live = _Live()
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            grads = [[torch.zeros(shape)] for _ in range(2)]
+            return shape, _train(optimizer, group, [torch.zeros(shape)], grads, facts.placeholders, live).states[0], live.peak
+    except Exception:
+        live = _Live()
+    tried = shape
+    while tried.numel() > _MOST_TRIED:
+        tried = torch.Size(max(size // 2, 1) for size in tried)
+    grads = [[torch.randn(tried)] for _ in range(2)]
+    return tried, _train(optimizer, group, [torch.randn(tried)], grads, facts.placeholders, live).states[0], live.peak
 
 
 def _tensors_in(value: Any) -> list[Tensor]:

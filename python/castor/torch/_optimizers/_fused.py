@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Optional
 
 import torch
@@ -35,6 +36,7 @@ class Fused:
 
     error = None
     other_bytes = 0
+    update_bytes = 0
 
     def __init__(self, optimizer: torch.optim.Optimizer, kind: str) -> None:
         refuse_replaced_step(optimizer)
@@ -44,9 +46,6 @@ class Fused:
         self._optimizer = optimizer
         self._engine: Any = None
         self._sent: dict[int, dict[str, float]] = {}
-        for group in optimizer.param_groups:
-            if isinstance(group["lr"], torch.Tensor):
-                group["lr"] = float(group["lr"])
         words = ("decoupled_weight_decay", *_OTHERS, "nesterov", "dampening")
         self._flags = [{word: group[word] for word in words if word in group} for group in optimizer.param_groups]
         momentum = kind != "sgd" or any(group["momentum"] for group in optimizer.param_groups)
@@ -83,6 +82,9 @@ class Fused:
 
     def bind(self, runtime: Owner) -> None:
         self._engine = runtime.engine
+        for group in self._optimizer.param_groups:
+            if isinstance(group["lr"], torch.Tensor):
+                group["lr"] = float(group["lr"])
 
     def begin(self, groups: Groups) -> None:
         for index, (group, flags) in enumerate(zip(groups, self._flags)):
@@ -131,6 +133,12 @@ class Fused:
 
     def set_number(self, name: str, value: Any) -> bool:
         return False
+
+    def to_own_form(self, state_dict: dict[str, Any], shapes: Sequence[torch.Size]) -> dict[str, Any]:
+        return state_dict
+
+    def from_own_form(self, state_dict: dict[str, Any], groups: Groups, shapes: Sequence[torch.Size]) -> dict[str, Any]:
+        return state_dict
 
     def has(self, word: str) -> bool:
         return False

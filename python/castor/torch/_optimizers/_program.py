@@ -27,7 +27,10 @@ from castor.torch._optimizers._bare import State, copied, globals_in, same
 from castor.torch._optimizers._rule import Groups
 from castor.torch._optimizers._windows import MOST_STATES, Kept, Member, Piece, apart, floats_at, stand_in
 
-_TAKEN = ("param", "grad", "master", "all")  # names that the engine has itself
+# Names that the engine has itself, and words that its documents have beside states.
+_TAKEN = ("param", "grad", "master", "all", "budget", "communicator", "gathered", "home", "in_use", "kept", "leases", "norm", "peak", "prefetch", "rounding",
+          "staging")
+_MOST = 1 << 18  # elements of a call on the host, but for a larger parameter that stays whole
 _DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 
 
@@ -45,6 +48,8 @@ class Program:
             self._of_group += [member] * len(optimizer.param_groups)
         self.states = self._names()
         self.other_bytes = sum(member.facts.other_bytes for member in self._members)
+        # The members take turns. What their states hold beside chunks is there twice until the step ends.
+        self.update_bytes = max(member.facts.update_bytes(_MOST) for member in self._members) + self.other_bytes
         self.error: Optional[BaseException] = None
         self._rates = [float(group.get("lr") or 0.0) for optimizer in optimizers for group in optimizer.param_groups]
         self._runtime: Any = None
@@ -323,6 +328,28 @@ class Program:
     def take_of_all(self, entries: dict[Any, Any]) -> None:
         for member in self._members:
             member.of_all = {name: copied(entries[name]) for name in (member.of_all or entries) if name in entries}
+
+    def to_own_form(self, state_dict: dict[str, Any], shapes: Sequence[torch.Size]) -> dict[str, Any]:
+        if len(self._members) == 1:
+            bare = self._members[0].bare
+            return bare.to_own_form(state_dict, shapes) if bare.has_own_form else state_dict
+        own: dict[int, dict[str, Any]] = {}
+        for index, member in enumerate(self._members):
+            if member.bare.has_own_form:
+                groups = [state_dict["param_groups"][number] for number in member.groups]
+                formed = member.bare.to_own_form({"state": {}, "param_groups": groups}, shapes)
+                own[index] = {key: value for key, value in formed.items() if key not in ("state", "param_groups")}
+        return {**state_dict, "own": own} if own else state_dict
+
+    def from_own_form(self, state_dict: dict[str, Any], groups: Groups, shapes: Sequence[torch.Size]) -> dict[str, Any]:
+        if len(self._members) == 1:
+            bare = self._members[0].bare
+            return bare.from_own_form(state_dict, groups, shapes) if bare.has_own_form else state_dict
+        for index, own in state_dict.get("own", {}).items():
+            member = self._members[index]
+            its_groups = [groups[number] for number in member.groups]
+            member.bare.from_own_form({"state": {}, "param_groups": its_groups, **own}, its_groups, shapes)
+        return state_dict
 
     def has(self, word: str) -> bool:
         return any(callable(getattr(member.bare.optimizer, word, None)) for member in self._members)

@@ -4,7 +4,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Optional, Protocol
+
+import torch
 
 from castor.torch._model import Owner, Param
 
@@ -16,6 +19,7 @@ class Rule(Protocol):
 
     states: tuple[str, ...]  # the engine's names of them, in its order
     other_bytes: int  # of host memory, for what states hold beside those
+    update_bytes: int  # of host memory beside budgets, for what an update has at once
     error: Optional[BaseException]  # that ended the last step, where the optimizer's own code raised it
 
     def config(self) -> dict[str, Any]:
@@ -53,6 +57,12 @@ class Rule(Protocol):
 
     def set_number(self, name: str, value: Any) -> bool:
         """An attribute of the optimizer that a script sets; False: the optimizer has none of this name."""
+
+    def to_own_form(self, state_dict: dict[str, Any], shapes: Sequence[torch.Size]) -> dict[str, Any]:
+        """What the optimizer's own ``state_dict`` makes of torch's. `shapes`: of the parameters, by their numbers in it. All ranks call it."""
+
+    def from_own_form(self, state_dict: dict[str, Any], groups: Groups, shapes: Sequence[torch.Size]) -> dict[str, Any]:
+        """The same the other way: its own ``load_state_dict`` takes what is its own. `groups`: as they are, with numbers in place of parameters."""
 
     def has(self, word: str) -> bool:
         """Whether an optimizer has a method of this name that changes weights between steps."""

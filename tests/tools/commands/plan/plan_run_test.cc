@@ -89,6 +89,54 @@ TEST_F(PlanRunTest, EveryByteOfTheDeviceIsAccountedFor) {
             borrowed.outcome.activations);
 }
 
+TEST_F(PlanRunTest, OtherStatesOfAnOptimizerTakeHostMemory) {
+  flags_.host_budget = MiB(8);
+  const PlanOutcome usual = Run().value().outcome;
+  flags_.other_states = MiB(1);
+  const PlanReport report = Run().value();
+  ASSERT_THAT(report.outcome.fits, IsOk());
+  EXPECT_EQ(report.outcome.host_total(), usual.host_total() + MiB(1));
+  EXPECT_EQ(report.outcome.engine_budget(Tier::kHost), MiB(7));
+  EXPECT_THAT(PlanDocument(report).Page(), HasSubstr("states beside chunks"));
+  flags_.other_states = MiB(9);
+  const PlanReport refused = Run().value();
+  EXPECT_THAT(refused.outcome.fits,
+              StatusIs(ErrorCode::kInfeasible, HasSubstr("beside chunks")));
+  EXPECT_GE(refused.outcome.raises.host, MiB(1));
+}
+
+TEST_F(PlanRunTest, AListTellsWhatAnOptimizerKeepsOfEachParameter) {
+  flags_.host_budget = MiB(8);
+  flags_.engine.optimizer = DefaultOptimizerOptions(OptimizerKind::kCustom);
+  flags_.engine.optimizer.states = {"slow", "fast"};
+  const auto with = [&](const std::string& first, const std::string& second) {
+    flags_.model = folder_.Write(
+        "told.tsv", "a\t256,128\tF32" + first + "\nb\t256,128\tF32" + second);
+    return Run();
+  };
+  const auto kept = [](const PlanReport& report, int state) {
+    return report.outcome.seal->table.total(
+        static_cast<ByteClass>(OptimizerState(state)));
+  };
+  const PlanReport both = with("", "").value();
+  EXPECT_EQ(kept(both, 0), KiB(256));
+  EXPECT_EQ(kept(both, 1), KiB(256));
+  const PlanReport one = with("\twhole,states=1", "").value();
+  EXPECT_EQ(kept(one, 0), KiB(256));
+  EXPECT_EQ(kept(one, 1), KiB(128));
+  // A shard of two ranks has half a chunk, in which the matrix is cut.
+  flags_.world = 2;
+  EXPECT_THAT(with("\twhole,states=1", "").status(),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("whole")));
+  flags_.world = 1;
+  EXPECT_THAT(with("\tstates=3", "").status(),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("--state")));
+  flags_.engine.optimizer = {};
+  EXPECT_THAT(
+      with("\tstates=1", "").status(),
+      StatusIs(ErrorCode::kInvalidArgument, HasSubstr("--optimizer custom")));
+}
+
 TEST_F(PlanRunTest, GradientsAreCountedAsTheyAreKept) {
   flags_.dtype = "bf16";
   flags_.step.micro_batches = 3;

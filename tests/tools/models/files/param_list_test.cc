@@ -25,6 +25,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Pair;
 
 // The same two parameters in both forms.
 void ExpectSample(const Result<std::vector<ParamSpec>>& params) {
@@ -87,6 +88,21 @@ TEST(ParamListTest, TellsWhatAStepDoesWithThem) {
   EXPECT_EQ(over->step, (DeclaredStep{{}, true}));
 }
 
+TEST(ParamListTest, TellsWhatOptimizersDoWithThem) {
+  const std::string text =
+      "a\t2,3\tF32\twhole,states=1\nb\t2\tF32\twhole\nc\t2\tF32\tstates=0\n"
+      "d\t2\tF32\n\tstep\tseparate\n";
+  const Result<ParamList> list = ParseTsvList(text);
+  ASSERT_THAT(list, IsOk());
+  std::vector<std::pair<bool, int>> found;
+  for (const ParamSpec& spec : list->params) {
+    found.emplace_back(spec.whole, spec.states);
+  }
+  EXPECT_THAT(found, ElementsAre(Pair(true, 1), Pair(true, -1), Pair(false, 0),
+                                 Pair(false, -1)));
+  EXPECT_EQ(WriteTsvList(list->params, list->step), text);
+}
+
 struct Hostile {
   std::string text;
   std::string message;
@@ -108,7 +124,12 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Hostile{"w 1 F32", "is not three fields with tabs"},
         Hostile{"w\t1", "is not three fields"},
-        Hostile{"w\t1\tF32\textra", "is not three fields"},
+        Hostile{"w\t1\tF32\textra",
+                "parameter \"w\": its fourth field has \"extra\" where whole"},
+        Hostile{"w\t1\tF32\t", "its fourth field has \"\""},
+        Hostile{"w\t1\tF32\tstates=10",
+                "\"states=10\" where whole, or states="},
+        Hostile{"w\t1\tF32\twhole\twhole", "has \"whole\\twhole\""},
         Hostile{"\t1\tF32", "the name is empty"},
         Hostile{std::string("a\0b\t1\tF32", 9),
                 "\"a\\x00b\" holds a zero byte"},
