@@ -410,9 +410,10 @@ class ZeroEngine::Impl final : public ChunkSource {
     bool overflowed = false;
   };
   Result<Agreement> Agree(double lr);
-  // The rest of the gradients is counted, and on its way to the host; what the
-  // communicator's lane then does to have this rank's sum in `agreed_words_`.
-  void QueueOwnSquares();
+  // The rest of the gradients is counted, and this rank's sum is in
+  // `agreed_words_`: once the communicator's lane is there, or, of one rank
+  // alone, at once.
+  Status AddUpOwnSquares();
   // What all ranks' sums make, in the first words of `agreed_words_`.
   Agreement TotalOfSquares() const;
   // A hash and its square, behind `agreed_words_`; whether what has been added

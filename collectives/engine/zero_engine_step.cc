@@ -185,7 +185,7 @@ Result<double> ZeroEngine::Impl::ClipGradients(double max_norm) {
     CASTOR_RETURN_IF_ERROR(FlushGrads());
     if (recounts_) CASTOR_RETURN_IF_ERROR(CountAnew());
     agreed_words_.assign(ExactSum::kWords, 0);
-    QueueOwnSquares();
+    CASTOR_RETURN_IF_ERROR(AddUpOwnSquares());
     CASTOR_RETURN_IF_ERROR(AddUpAgreedWords());
     clipped_ = {TotalOfSquares(), 0};
   }
@@ -204,18 +204,25 @@ Status ZeroEngine::Impl::RequireNotClipped(ParamId param) const {
                   Name(param)));
 }
 
-void ZeroEngine::Impl::QueueOwnSquares() {
+Status ZeroEngine::Impl::AddUpOwnSquares() {
   CountLeftSquares();
   for (ChunkGrad& grad : grads_) grad.counted = grad.counted || grad.valid;
-  // A sum that was agreed on has no reduction that may fail still.
-  comm_lane_->Wait(reduce_lane_->Record());
-  comm_lane_->Wait(FetchDeviceSquares());
-  comm_lane_->Wait(host_lane_->Record());
-  comm_lane_->Run([this] {
+  const auto take = [this] {
     ExactSum sum = TakeSquares();
     std::copy(sum.words().begin(), sum.words().end(), agreed_words_.begin());
     return OkStatus();
-  });
+  };
+  // A sum that was agreed on has no reduction that may fail still.
+  const Event counted[] = {reduce_lane_->Record(), FetchDeviceSquares(),
+                           host_lane_->Record()};
+  if (comm_->world() == 1) {
+    // Nobody else waits, so a lane in between would only take time.
+    CASTOR_RETURN_IF_ERROR(AllOf(counted).Wait());
+    return take();
+  }
+  for (const Event& event : counted) comm_lane_->Wait(event);
+  comm_lane_->Run(take);
+  return OkStatus();
 }
 
 ZeroEngine::Impl::Agreement ZeroEngine::Impl::TotalOfSquares() const {
@@ -255,7 +262,7 @@ Result<ZeroEngine::Impl::Agreement> ZeroEngine::Impl::Agree(double lr) {
   CASTOR_CHECK_EQ(std::ssize(agreed_words_),
                   static_cast<int64_t>(words) + kStepWords);
   if (counts) {
-    QueueOwnSquares();
+    CASTOR_RETURN_IF_ERROR(AddUpOwnSquares());
   } else {
     comm_lane_->Wait(reduce_lane_->Record());
     comm_lane_->Wait(device_lane_->Record());
@@ -296,6 +303,11 @@ bool ZeroEngine::Impl::SameHash(size_t at) const {
 }
 
 Status ZeroEngine::Impl::AddUpAgreedWords() {
+  if (comm_->world() == 1) {
+    CASTOR_RETURN_IF_ERROR(comm_lane_->Record().Wait());
+    Status ended = comm_->Health();
+    return ended.ok() ? ended : Fail(std::move(ended));
+  }
   comm_->AllReduce(*comm_lane_, agreed_words_.data(),
                    Elements(static_cast<int64_t>(agreed_words_.size())),
                    DType::kU64, ReduceOp::kSum,

@@ -5,6 +5,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -15,16 +16,30 @@
 
 namespace castor {
 
+namespace {
+
+// What threads wait for. Apart from the pool, because who has posted wakes a
+// thread unlocked: a task may run before that, and end the pool.
+struct Posted {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Executor::Task> tasks;  // guarded by mutex
+  bool stopping = false;             // guarded by mutex
+};
+
+}  // namespace
+
 struct ThreadPool::Impl {
   // Runs tasks until told to stop and none is left. noexcept: a task that
   // throws has no one to tell.
   void Work() noexcept {
-    std::unique_lock lock(mutex);
+    std::unique_lock lock(posted->mutex);
     for (;;) {
-      changed.wait(lock, [this] { return stopping || !tasks.empty(); });
-      if (tasks.empty()) return;
-      Task task = std::move(tasks.front());
-      tasks.pop_front();
+      posted->changed.wait(
+          lock, [this] { return posted->stopping || !posted->tasks.empty(); });
+      if (posted->tasks.empty()) return;
+      Task task = std::move(posted->tasks.front());
+      posted->tasks.pop_front();
       lock.unlock();
       task();
       task = nullptr;  // what it held goes before the next wait, unlocked
@@ -34,17 +49,14 @@ struct ThreadPool::Impl {
 
   void Stop() {
     {
-      std::lock_guard lock(mutex);
-      stopping = true;
-      changed.notify_all();
+      std::lock_guard lock(posted->mutex);
+      posted->stopping = true;
+      posted->changed.notify_all();
     }
     for (std::thread& thread : threads) thread.join();
   }
 
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<Task> tasks;  // guarded by mutex
-  bool stopping = false;   // guarded by mutex
+  const std::shared_ptr<Posted> posted = std::make_shared<Posted>();
   std::vector<std::thread> threads;
 };
 
@@ -65,11 +77,13 @@ ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>()) {
 ThreadPool::~ThreadPool() { impl_->Stop(); }
 
 void ThreadPool::Post(Task task) {
-  std::lock_guard lock(impl_->mutex);
-  impl_->tasks.push_back(std::move(task));
-  // Under the lock: once it is released the task may run, and what it finishes
-  // may be all that kept the pool alive.
-  impl_->changed.notify_one();
+  const std::shared_ptr<Posted> posted = impl_->posted;
+  {
+    std::lock_guard lock(posted->mutex);
+    posted->tasks.push_back(std::move(task));
+  }
+  // Unlocked: a thread that is woken would only wait for the lock.
+  posted->changed.notify_one();
 }
 
 }  // namespace castor

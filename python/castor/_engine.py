@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-import contextlib
+import _signal  # type: ignore[import-not-found]
 import ctypes
 import json
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence, Iterable
+from collections.abc import Callable, Sequence, Iterable
 from typing import Any, NamedTuple, Optional, Union
 
 from castor import _abi
@@ -26,20 +26,30 @@ def _interrupt(_context: Any) -> int:
     return 1 if _interrupted.is_set() else 0
 
 
-@contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """A long wait that Ctrl-C ends. Elsewhere than on the main thread, and with other handlers, nothing changes."""
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    wakeup = signal.signal(signal.SIGINT, lambda *_: _interrupted.set())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, wakeup)
+class interruptible:
+    """A context of a long wait that Ctrl-C ends. Elsewhere than on the main thread, and with other handlers, nothing changes.
+
+    Each step enters it, so it asks for handlers as C does: the signal module looks for an enum's member in each of them, which takes longer than the rest.
+    """
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> None:
+        self._before: Any = None
+        if threading.get_ident() == threading.main_thread().ident and _signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self._before = _signal.signal(signal.SIGINT, _note_interrupt)
+
+    def __exit__(self, *_: Any) -> None:
+        if self._before is None:
+            return
+        _signal.signal(signal.SIGINT, self._before)
         if _interrupted.is_set():
             _interrupted.clear()
             raise KeyboardInterrupt
+
+
+def _note_interrupt(*_: Any) -> None:
+    _interrupted.set()
 
 
 lib.castor_set_interrupt(ctypes.cast(_interrupt, ctypes.c_void_p), None)

@@ -90,8 +90,11 @@ void InterruptibleWaits::WaitFor(const Event& event) {
   };
   const auto done = std::make_shared<Done>();
   event.OnDone([done](const Status&) {
-    const std::lock_guard lock(done->mutex);
-    done->done = true;
+    {
+      const std::lock_guard lock(done->mutex);
+      done->done = true;
+    }
+    // Unlocked: the thread that is woken would only wait for the lock.
     done->changed.notify_all();
   });
   std::unique_lock lock(done->mutex);

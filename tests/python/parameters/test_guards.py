@@ -140,3 +140,18 @@ def test_what_is_not_written_inside_gathered_keeps_its_master_bits() -> None:
         model[0].weight.data[0, 0] = 3.0
     before[0, 0] = 3.0
     assert torch.equal(castor.exact(model[0].weight), before)
+
+
+def test_a_write_to_a_parameter_where_its_values_are_not_is_refused_and_the_next_step_goes_on() -> None:
+    model, optimizer = wrapped(dtype=torch.bfloat16)
+    for seed in range(2):
+        backward(model, seed)
+        optimizer.step()
+    for _ in range(2):
+        backward(model)
+        optimizer.step()  # the views of chunks end here
+        with torch._C.DisableTorchFunctionSubclass():
+            model[2].weight.data[0, 0] = 1.0
+        with pytest.raises(castor.FailedPrecondition, match=r"2\.weight was written to after castor.wrap.*the write is lost"):
+            optimizer.step()
+        optimizer.step()

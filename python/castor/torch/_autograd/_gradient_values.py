@@ -98,6 +98,8 @@ class GradientValues:
 
     def part(self) -> None:
         """The same of all gradients, before they change."""
+        if not len(self._shown):
+            return  # of most steps: to go through a dictionary of weak references takes a while
         if self._runtime.updates_early:
             self._shown.clear()  # nobody could read them
         for number in sorted(self._shown):
