@@ -412,7 +412,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   Result<Agreement> Agree(double lr);
   // The rest of the gradients is counted, and this rank's sum is in
   // `agreed_words_`: once the communicator's lane is there, or, of one rank
-  // alone, at once.
+  // without streams, at once.
   Status AddUpOwnSquares();
   // What all ranks' sums make, in the first words of `agreed_words_`.
   Agreement TotalOfSquares() const;

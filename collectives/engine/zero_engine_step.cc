@@ -215,8 +215,9 @@ Status ZeroEngine::Impl::AddUpOwnSquares() {
   // A sum that was agreed on has no reduction that may fail still.
   const Event counted[] = {reduce_lane_->Record(), FetchDeviceSquares(),
                            host_lane_->Record()};
-  if (comm_->world() == 1) {
-    // Nobody else waits, so a lane in between would only take time.
+  if (comm_->world() == 1 && device_lane_->runs_on_host()) {
+    // Nobody else waits, so a lane in between would only take time. To wait
+    // for a stream would keep the thread in the driver.
     CASTOR_RETURN_IF_ERROR(AllOf(counted).Wait());
     return take();
   }
