@@ -99,6 +99,9 @@ std::string PackingDigest(std::span<const ParamSpec> params) {
     hash.Add(CountElements(spec.shape, spec.dtype).value().count());
     hash.Add(static_cast<int64_t>(spec.dtype));
     hash.Add(int64_t{spec.trainable});
+    if (!spec.whole && spec.states < 0) continue;
+    hash.Add(int64_t{spec.whole});
+    hash.Add(int64_t{spec.states});
   }
   return fmt::format("{:016x}", hash.value());
 }
@@ -160,7 +163,8 @@ Status CheckPlanFits(const PlanFile& plan, std::span<const ParamSpec> params,
   if (!plan.packing.empty() && plan.packing != PackingDigest(params)) {
     return InvalidArgument(fmt::format(
         "the plan is for {}, whose parameters are of another type, in another "
-        "order, or not all trained: plan again for the model as it is trained",
+        "order, updated otherwise, or not all trained: plan again for the "
+        "model as it is trained",
         plan.model));
   }
   // Without room_for, nobody knows.

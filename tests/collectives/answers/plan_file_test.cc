@@ -166,13 +166,15 @@ TEST(PlanFileTest, IsForOnePackingAndForWhatItHasRoomFor) {
   plan.packing = PackingDigest(params);
   EXPECT_THAT(CheckPlanFits(plan, params, 4, true), IsOk());
   std::vector<ParamSpec> other = {params[1], params[0]};
-  for (int change = 0; change < 3; ++change) {
+  for (int change = 0; change < 5; ++change) {
     EXPECT_THAT(CheckPlanFits(plan, other, 4, true),
                 StatusIs(ErrorCode::kInvalidArgument,
                          HasSubstr("another type, in another order")));
     other = params;
     if (change == 0) other[0].dtype = DType::kBF16;
     if (change == 1) other[1].trainable = false;
+    if (change == 2) other[1].whole = true;
+    if (change == 3) other[0].states = 1;
   }
 
   ZeroOptions options;

@@ -343,10 +343,19 @@ BudgetRaises RaisesOf(const PlanSubject& subject, const PlanOutcome& outcome) {
   const Result<std::vector<ChunkBindings>> bindings =
       BindingsOf(options, engine.params, outcome.layout);
   if (!bindings.ok()) return {};
-  return castor::RaisesOf(
+  BudgetRaises raises = castor::RaisesOf(
       outcome.layout, ShardingOf(options, engine.world, engine.rank), options,
       BudgetsOf(options, engine.communicator_buffers), *bindings,
       engine.declared);
+  // States beside chunks have the first of the host budget: what is given may
+  // lack for them alone, and what was not given was theirs.
+  const PlanFlags& flags = outcome.request.flags;
+  if (!flags.host_budget) {
+    if (raises.host) *raises.host += flags.other_states;
+  } else if (!raises.host && *flags.host_budget < flags.other_states) {
+    raises.host = flags.other_states - *flags.host_budget;
+  }
+  return raises;
 }
 
 }  // namespace

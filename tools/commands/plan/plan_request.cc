@@ -226,17 +226,17 @@ Status CheckTogether(const PlanFlags& flags) {
   return OkStatus();
 }
 
-// A list may tell how many states there are of a parameter.
+// A list may tell how a parameter is updated, and what states it has.
 Status CheckStates(const OptimizerOptions& optimizer,
                    const PlanSubject& subject) {
   const auto kept = std::ssize(optimizer.states);
   for (const ParamSpec& spec : subject.model.params) {
-    if (spec.states < 0) continue;
+    if (!spec.whole && spec.states < 0) continue;
     if (optimizer.kind != OptimizerKind::kCustom) {
       return InvalidArgument(fmt::format(
-          "the list has {} states of parameter {}, and {} keeps what it keeps "
-          "of all: give --optimizer custom",
-          spec.states, Quoted(spec.name), OptimizerName(optimizer.kind)));
+          "the list says how parameter {} is updated, and {} updates all "
+          "alike: give --optimizer custom",
+          Quoted(spec.name), OptimizerName(optimizer.kind)));
     }
     if (spec.states <= kept) continue;
     return InvalidArgument(
@@ -462,7 +462,7 @@ Result<PlanRequest> CheckPlanFlags(const PlanFlags& flags,
   options.device_budget = flags.device_budget.value_or(kNoDeviceLimit);
   // Who gives no limit asks for what is needed.
   options.keep_copies = flags.device_budget || flags.keep_copies;
-  options.host_budget = flags.host_budget.value_or(Bytes(0));
+  options.host_budget = flags.host_budget.value_or(flags.other_states);
   if (flags.nvme) options.nvme = {{{}, flags.nvme}};
   options.step_compute_ns = flags.compute.value_or(0);
   if (flags.update_in_backward) {

@@ -63,22 +63,19 @@ constexpr std::string_view kStates = "states=";
 
 // What an optimizer does with the parameter: `whole`, `states=1`, or both.
 Status ParseUpdate(std::string_view text, ParamSpec* spec) {
-  do {
-    const std::string_view mark = TakeField(&text, ',');
-    if (mark == kWhole) {
-      spec->whole = true;
-      continue;
-    }
-    const std::string_view count =
-        mark.starts_with(kStates) ? mark.substr(kStates.size()) : "";
-    if (count.size() != 1 || count[0] < '0' || count[0] > '9') {
-      return Malformed(fmt::format(
-          "its fourth field has {} where whole, or states= with a digit, "
-          "belongs",
-          Quoted(mark)));
-    }
-    spec->states = count[0] - '0';
-  } while (!text.empty());
+  std::string_view left = text;
+  spec->whole = TakeField(&left, ',') == kWhole;
+  if (text == kWhole) return OkStatus();
+  const std::string_view states = spec->whole ? left : text;
+  const std::string_view count =
+      states.starts_with(kStates) ? states.substr(kStates.size()) : "";
+  if (count.size() != 1 || count[0] < '0' || count[0] > '9') {
+    return Malformed(fmt::format(
+        "its fourth field is {} where whole, states= with a digit, or both "
+        "with a comma between them belong",
+        Quoted(text)));
+  }
+  spec->states = count[0] - '0';
   return OkStatus();
 }
 

@@ -105,6 +105,30 @@ TEST_F(PlanRunTest, OtherStatesOfAnOptimizerTakeHostMemory) {
   EXPECT_GE(refused.outcome.raises.host, MiB(1));
 }
 
+TEST_F(PlanRunTest, OtherStatesNeedNoHostBudgetThatNobodyGave) {
+  flags_.device_budget.reset();
+  flags_.host_budget.reset();
+  flags_.other_states = KiB(1);
+  const PlanOutcome roomy = Run().value().outcome;
+  ASSERT_THAT(roomy.fits, IsOk());
+  EXPECT_EQ(roomy.host_total(), KiB(1));
+  // What is given may lack for them alone, and the raise is enough.
+  flags_.host_budget = Bytes(100);
+  const PlanOutcome lacks = Run().value().outcome;
+  EXPECT_THAT(lacks.fits, StatusIs(ErrorCode::kInfeasible));
+  ASSERT_EQ(lacks.raises.host, KiB(1) - Bytes(100));
+  *flags_.host_budget += *lacks.raises.host;
+  EXPECT_THAT(Run().value().outcome.fits, IsOk());
+  // Nor where the device needs help.
+  flags_.host_budget.reset();
+  flags_.device_budget = KiB(300);
+  const PlanOutcome spread = Run().value().outcome;
+  EXPECT_THAT(spread.fits, StatusIs(ErrorCode::kInfeasible));
+  ASSERT_TRUE(spread.raises.host);
+  flags_.host_budget = *spread.raises.host;
+  EXPECT_THAT(Run().value().outcome.fits, IsOk());
+}
+
 TEST_F(PlanRunTest, AListTellsWhatAnOptimizerKeepsOfEachParameter) {
   flags_.host_budget = MiB(8);
   flags_.engine.optimizer = DefaultOptimizerOptions(OptimizerKind::kCustom);
@@ -134,6 +158,9 @@ TEST_F(PlanRunTest, AListTellsWhatAnOptimizerKeepsOfEachParameter) {
   flags_.engine.optimizer = {};
   EXPECT_THAT(
       with("\tstates=1", "").status(),
+      StatusIs(ErrorCode::kInvalidArgument, HasSubstr("--optimizer custom")));
+  EXPECT_THAT(
+      with("\twhole", "").status(),
       StatusIs(ErrorCode::kInvalidArgument, HasSubstr("--optimizer custom")));
 }
 
