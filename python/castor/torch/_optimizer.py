@@ -13,6 +13,7 @@ from typing import Any, Callable, Optional
 import torch
 
 from castor import _abi
+from castor._engine import uninterrupted
 from castor.errors import CastorError, FailedPrecondition, InvalidArgument
 from castor.torch._model import Param, read
 from castor.torch._optimizers._bare import HOOKS
@@ -117,7 +118,8 @@ class CastorOptimizer(torch.optim.Optimizer):
         if not runtime.in_step:
             runtime.flush()
             runtime.check_holes()
-            self.rule.idle(self.param_groups)
+            with uninterrupted():
+                self.rule.idle(self.param_groups)
             return
         runtime.let_go()
         runtime.check_holes()
@@ -126,11 +128,12 @@ class CastorOptimizer(torch.optim.Optimizer):
         runtime.gradient_values.part()
         runtime.gradient_values.settle()
         culprit = self._not_finite() if 0 < self.max_skips <= self._skips_in_a_row + 1 else None
-        made = self._make_step()
-        self.grad_norm = None if runtime.updates_early else made.grad_norm
-        self.skipped += not made.applied
-        self._skips_in_a_row = 0 if made.applied else self._skips_in_a_row + 1
-        runtime.end_step()
+        with uninterrupted():  # what the engine has made is the optimizer's, too
+            made = self._make_step()
+            self.grad_norm = None if runtime.updates_early else made.grad_norm
+            self.skipped += not made.applied
+            self._skips_in_a_row = 0 if made.applied else self._skips_in_a_row + 1
+            runtime.end_step()
         if self._skips_in_a_row:
             self._say_skips(culprit)
         if runtime.placement is not None:
@@ -279,10 +282,11 @@ class CastorOptimizer(torch.optim.Optimizer):
             state = state_dict["state"].get(number)
             if p.frozen:
                 continue
-            if state is not None:
-                self.rule.take_state(p, state)
-            else:
-                self.rule.forget(p)
+            with uninterrupted():  # its states and their count stay together
+                if state is not None:
+                    self.rule.take_state(p, state)
+                else:
+                    self.rule.forget(p)
         self.rule.take_of_all({name: value for name, value in state_dict["state"].items() if not isinstance(name, int)})
         for after in self._optimizer_load_state_dict_post_hooks.values():
             after(self)

@@ -112,8 +112,10 @@ class Program:
         self._groups = snapshot
 
     def end(self, groups: Groups, applied: bool) -> None:
+        if self._groups is None:
+            return
         try:
-            if applied and self._groups is not None:
+            if applied:
                 if self._runtime.several:
                     self._count_others()
                 for member in self._members:

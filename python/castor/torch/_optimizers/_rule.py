@@ -35,7 +35,7 @@ class Rule(Protocol):
         """Updates of a step may come from now on, with the numbers that the groups have now. More than once in a step changes nothing."""
 
     def end(self, groups: Groups, applied: bool) -> None:
-        """All updates of the step are made; or the step changed nothing."""
+        """All updates of the step are made; or the step changed nothing. Without `begin` nothing is done."""
 
     def state_of(self, p: Param, groups: Groups) -> Optional[dict[str, Any]]:
         """Of one parameter, by torch's names, on the CPU; None: no entry. All ranks call it."""
