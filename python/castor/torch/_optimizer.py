@@ -257,7 +257,7 @@ class CastorOptimizer(torch.optim.Optimizer):
                 states[number] = state
         states.update(self.rule.of_all())
         answer: dict[str, Any] = {"state": states if self.runtime.engine.world.rank == 0 else {}, "param_groups": self._numbered_groups()}
-        answer = self.rule.to_own_form(answer, [p.shape for p in self._params()])
+        answer = self.rule.to_own_form(answer, self._params())
         for hook in self._optimizer_state_dict_post_hooks.values():
             answer = hook(self, answer) or answer
         return answer
@@ -271,7 +271,7 @@ class CastorOptimizer(torch.optim.Optimizer):
         self.runtime.settle()
         for hook in self._optimizer_load_state_dict_pre_hooks.values():
             state_dict = hook(self, state_dict) or state_dict
-        state_dict = self.rule.from_own_form(state_dict, self._numbered_groups(), [p.shape for p in self._params()])
+        state_dict = self.rule.from_own_form(state_dict, self._numbered_groups(), self._params())
         groups = state_dict["param_groups"]
         if [len(g["params"]) for g in groups] != [len(g["params"]) for g in self.param_groups]:
             raise InvalidArgument("the state is of an optimizer with other parameter groups")

@@ -331,27 +331,49 @@ class Program:
         for member in self._members:
             member.of_all = {name: copied(entries[name]) for name in (member.of_all or entries) if name in entries}
 
-    def to_own_form(self, state_dict: dict[str, Any], shapes: Sequence[torch.Size]) -> dict[str, Any]:
-        if len(self._members) == 1:
-            bare = self._members[0].bare
-            return bare.to_own_form(state_dict, shapes) if bare.has_own_form else state_dict
+    def to_own_form(self, state_dict: dict[str, Any], params: Sequence[Param]) -> dict[str, Any]:
+        """Of several, each that has a form of its own has all of it under ``own``."""
+        if self._runtime.engine.world.rank != 0:
+            return state_dict  # which has no states
         own: dict[int, dict[str, Any]] = {}
+        rest = dict(state_dict["state"])
         for index, member in enumerate(self._members):
-            if member.bare.has_own_form:
-                groups = [state_dict["param_groups"][number] for number in member.groups]
-                formed = member.bare.to_own_form({"state": {}, "param_groups": groups}, shapes)
-                own[index] = {key: value for key, value in formed.items() if key not in ("state", "param_groups")}
-        return {**state_dict, "own": own} if own else state_dict
-
-    def from_own_form(self, state_dict: dict[str, Any], groups: Groups, shapes: Sequence[torch.Size]) -> dict[str, Any]:
+            if not member.bare.has_own_form:
+                continue
+            groups, numbers = self._groups_of(member, state_dict["param_groups"])
+            state = {number: rest.pop(number) for number in numbers if number in rest}
+            state.update({name: state_dict["state"][name] for name in member.of_all if name in state_dict["state"]})
+            own[index] = member.bare.to_own_form({"state": state, "param_groups": groups}, self._stand_ins(member, numbers, params))
         if len(self._members) == 1:
-            bare = self._members[0].bare
-            return bare.from_own_form(state_dict, groups, shapes) if bare.has_own_form else state_dict
-        for index, own in state_dict.get("own", {}).items():
-            member = self._members[index]
-            its_groups = [groups[number] for number in member.groups]
-            member.bare.from_own_form({"state": {}, "param_groups": its_groups, **own}, its_groups, shapes)
-        return state_dict
+            return own.get(0, state_dict)
+        return {**state_dict, "state": rest, "own": own} if own else state_dict
+
+    def from_own_form(self, state_dict: dict[str, Any], groups: Groups, params: Sequence[Param]) -> dict[str, Any]:
+        own = {0: state_dict} if len(self._members) == 1 else state_dict.get("own", {})
+        if not any(member.bare.has_own_form for member in self._members):
+            return state_dict
+        made: dict[str, Any] = {"state": {}, "param_groups": []} if len(self._members) == 1 else {
+            "state": dict(state_dict["state"]), "param_groups": list(state_dict["param_groups"])}
+        for index, member in enumerate(self._members):
+            if index in own and member.bare.has_own_form:
+                its_groups, numbers = self._groups_of(member, groups)
+                taken = member.bare.from_own_form(own[index], its_groups, self._stand_ins(member, numbers, params))
+                made["state"].update(taken["state"])
+                made["param_groups"][member.groups.start : member.groups.stop] = taken["param_groups"]
+        return made
+
+    @staticmethod
+    def _groups_of(member: Member, groups: Groups) -> tuple[Groups, list[int]]:
+        """Its own, and the numbers of their parameters."""
+        its = [groups[index] for index in member.groups]
+        return its, [number for group in its for number in group["params"]]
+
+    def _stand_ins(self, member: Member, numbers: Iterable[int], params: Sequence[Param]) -> dict[int, Tensor]:
+        made = {}
+        for number in numbers:
+            kept = self._kept.get(params[number].number)  # of a frozen one there is none
+            made[number] = member.bare.stand_in(params[number].shape, {} if kept is None else kept.attributes)
+        return made
 
     def has(self, word: str) -> bool:
         return any(callable(getattr(member.bare.optimizer, word, None)) for member in self._members)
@@ -376,6 +398,7 @@ class Program:
                 kept.p.write(p)
             if state:
                 self.take_state(kept.p, state, self._runtime.engine.param(kept.p.number).updates)
+            kept.member.bare.put([], defaultdict(dict))
         for index, numbers in after.items():
             groups[index].update(numbers)
 

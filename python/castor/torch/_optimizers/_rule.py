@@ -58,10 +58,10 @@ class Rule(Protocol):
     def set_number(self, name: str, value: Any) -> bool:
         """An attribute of the optimizer that a script sets; False: the optimizer has none of this name."""
 
-    def to_own_form(self, state_dict: dict[str, Any], shapes: Sequence[torch.Size]) -> dict[str, Any]:
-        """What the optimizer's own ``state_dict`` makes of torch's. `shapes`: of the parameters, by their numbers in it. All ranks call it."""
+    def to_own_form(self, state_dict: dict[str, Any], params: Sequence[Param]) -> dict[str, Any]:
+        """What the optimizer's own ``state_dict`` makes of torch's on rank 0. `params`: by their numbers in it. All ranks call it."""
 
-    def from_own_form(self, state_dict: dict[str, Any], groups: Groups, shapes: Sequence[torch.Size]) -> dict[str, Any]:
+    def from_own_form(self, state_dict: dict[str, Any], groups: Groups, params: Sequence[Param]) -> dict[str, Any]:
         """The same the other way: its own ``load_state_dict`` takes what is its own. `groups`: as they are, with numbers in place of parameters."""
 
     def has(self, word: str) -> bool:
