@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import math
 import weakref
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Callable, Optional
 
@@ -78,10 +79,11 @@ class CastorOptimizer(torch.optim.Optimizer):
         return object.__getattribute__(self, name)  # which says that there is none
 
     def __copy__(self) -> CastorOptimizer:
-        """Of the same groups, states and model, as a copy of torch's has them."""
+        """Of the same groups, states and model, and without hooks, as a copy of torch's."""
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__)
         made.__dict__["_states"] = _States(made)
+        made.__dict__.update({name: OrderedDict() for name in HOOKS})
         return made
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -294,3 +296,4 @@ class CastorOptimizer(torch.optim.Optimizer):
 
 # A scheduler then leaves `step` as it is.
 CastorOptimizer.step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+CastorOptimizer.step._castor_wrapped = True  # type: ignore[attr-defined]

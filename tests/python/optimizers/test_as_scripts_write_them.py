@@ -414,9 +414,39 @@ def test_a_copy_steps_the_same_parameters_and_no_copy_is_deep() -> None:
     expect_same(values_of(model), values_of(plain))
     expect_same(second.state_dict(), theirs.state_dict())
     expect_same(second.state[model.params["wide"]], theirs.state[plain.params["wide"]])
+    called: list[Any] = []
+    for its in (theirs, optimizer):
+        its.register_step_post_hook(lambda *_: called.append("first"))
+        third = copy.copy(its)
+        third.register_step_post_hook(lambda *_: called.append("third"))
+        its.step()
+    assert called == ["first", "first"]
     for copied in (copy.deepcopy, pickle.dumps):
         with pytest.raises(castor.FailedPrecondition, match="cannot be pickled or copied deeply"):
             copied(optimizer)
+
+
+class OddNames(Own):
+    """Names of states that are no words."""
+
+    def move(self, p: Any, state: Any, group: Any) -> None:
+        for name in ("m", 7, ("t", 1), ""):
+            state[name] = state[name] * 0.9 + p.grad if name in state else p.grad.clone()
+            p.sub_(state[name], alpha=group["lr"])
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_a_state_may_have_any_name(where: str, tmp_path: Path) -> None:
+    plain, theirs, model, optimizer = both(OddNames, where, tmp_path)
+    trained(plain, theirs, 2)
+    trained(model, optimizer, 2)
+    castor.save(str(tmp_path / "saved"), model)
+    trained(model, optimizer, 3, first=2)
+    castor.load(str(tmp_path / "saved"), model)
+    expect_same(optimizer.state_dict(), theirs.state_dict())
+    for one, its in ((plain, theirs), (model, optimizer)):
+        trained(one, its, 4, first=2)
+    expect_same(values_of(model), values_of(plain))
 
 
 class NamesOfReports(Own):

@@ -215,8 +215,11 @@ def memory_summary(runtime: Runtime) -> str:
         f"{stats['chunks']} chunks of up to {format_size(largest)}; {stats['gathers']} gathers, "
         f"{stats['prefetched_gathers']} of them ahead; waited {stats['stall_ns'] / 1e9:.3f} s"
     )
-    if runtime.optimizer.rule.update_bytes:
-        lines.append(f"updates by the optimizer's own code, in host memory beside the budgets: {format_size(runtime.optimizer.rule.update_bytes)}")
+    rule = runtime.optimizer.rule
+    if rule.update_bytes:
+        lines.append(f"updates by the optimizer's own code, in host memory beside the budgets: {format_size(rule.update_bytes)}")
+        if runtime.device.follow is not None:
+            lines[-1] += f"; in the GPU's, of states on it: {format_size(rule.device_update_bytes)}"
     return "\n".join(lines)
 
 

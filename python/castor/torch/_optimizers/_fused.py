@@ -10,7 +10,7 @@ from typing import Any, Optional
 import torch
 
 from castor import _abi
-from castor.errors import FailedPrecondition, InvalidArgument
+from castor.errors import FailedPrecondition
 from castor.torch._model import Owner, Param
 from castor.torch._optimizers._facts import refuse_replaced_step
 from castor.torch._optimizers._rule import Groups
@@ -36,12 +36,10 @@ class Fused:
 
     error = None
     other_bytes = 0
-    update_bytes = 0
+    update_bytes = device_update_bytes = 0
 
     def __init__(self, optimizer: torch.optim.Optimizer, kind: str) -> None:
         refuse_replaced_step(optimizer)
-        if optimizer.state:
-            raise InvalidArgument("the optimizer has made steps already: wrap it before, and load its state into the one that castor.wrap returns")
         self.kind = kind
         self._optimizer = optimizer
         self._engine: Any = None

@@ -31,6 +31,7 @@ from castor.torch._optimizers._windows import MOST_STATES, Kept, Member, Piece, 
 _TAKEN = ("param", "grad", "master", "all", "budget", "communicator", "gathered", "home", "in_use", "kept", "leases", "norm", "peak", "prefetch", "rounding",
           "staging")
 _MOST = 1 << 18  # elements of a call on the host, but for a larger parameter that stays whole
+_MOST_ON_DEVICE = 1 << 24  # the same on a GPU
 _DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 
 
@@ -50,6 +51,7 @@ class Program:
         self.other_bytes = sum(member.facts.other_bytes for member in self._members)
         # The members take turns. What their states hold beside chunks is there twice until the step ends.
         self.update_bytes = max(member.facts.update_bytes(_MOST) for member in self._members) + self.other_bytes
+        self.device_update_bytes = max(member.facts.update_bytes(_MOST_ON_DEVICE) for member in self._members) + self.other_bytes
         self.error: Optional[BaseException] = None
         self._rates = [float(group.get("lr") or 0.0) for optimizer in optimizers for group in optimizer.param_groups]
         self._runtime: Any = None
@@ -64,7 +66,7 @@ class Program:
         names: list[str] = []
         for place in range(max(len(member.facts.states) for member in self._members)):
             words = {str(member.facts.states[place]): None for member in self._members if place < len(member.facts.states)}
-            name = re.sub(r"[^0-9A-Za-z_]", "_", "_or_".join(words))[:56]
+            name = re.sub(r"[^0-9A-Za-z_]", "_", "_or_".join(words))[:56] or "state"
             while name in (*_TAKEN, *names):
                 name += "_"
             names.append(name)
@@ -406,7 +408,7 @@ class Program:
         """By the parameters' names, and each optimizer's own numbers."""
         told = self._told(self._kept.values())
         return {
-            "params": {self._kept[number].p.name: (sorted(present), rest) for number, (present, rest) in told.items() if rest is not None},
+            "params": {self._kept[number].p.name: (sorted(present, key=repr), rest) for number, (present, rest) in told.items() if rest is not None},
             "kinds": [member.bare.name for member in self._members],
             "optimizers": [(member.bare.numbers(), member.of_all) for member in self._members],
         }

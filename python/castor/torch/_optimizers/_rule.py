@@ -19,7 +19,8 @@ class Rule(Protocol):
 
     states: tuple[str, ...]  # the engine's names of them, in its order
     other_bytes: int  # of host memory, for what states hold beside those
-    update_bytes: int  # of host memory beside budgets, for what an update has at once
+    update_bytes: int  # of host memory beside budgets, for what an update there has at once
+    device_update_bytes: int  # of a GPU's memory, where states are on it
     error: Optional[BaseException]  # that ended the last step, where the optimizer's own code raised it
 
     def config(self) -> dict[str, Any]:
