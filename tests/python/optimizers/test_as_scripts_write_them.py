@@ -340,6 +340,23 @@ def test_hooks_of_states_are_called() -> None:
     assert optimizer.param_groups[0]["lr"] == 0.5
 
 
+@pytest.mark.parametrize("kind", [torch.optim.NAdam, CountsOnItself, CountsInGroups, CountsForAll])
+@pytest.mark.parametrize("load", [lambda folder, model: castor.load(folder, model, weights_only=True), lambda folder, model: castor.load_weights(model, folder)],
+                         ids=["load", "load_weights"])
+def test_weights_alone_are_loaded_without_counts(kind: Any, load: Callable[[str, Any], Any], tmp_path: Path) -> None:
+    plain, theirs, model, optimizer = both(kind, "on the device", tmp_path)
+    trained(model, optimizer, 3)
+    optimizer.param_groups[0]["lr"] = 0.02  # a script's own, which stays
+    castor.save(str(tmp_path), model)
+    load(str(tmp_path), model)
+    assert optimizer.state_dict()["state"] == theirs.state_dict()["state"]
+    plain.load_state_dict(values_of(model))
+    theirs.param_groups[0]["lr"] = 0.02
+    for one, its in ((plain, theirs), (model, optimizer)):
+        trained(one, its, 2)
+    expect_same(values_of(model), values_of(plain))
+
+
 class SavesMore(CountsOnItself):
     """As some do, with keys of its own beside torch's, and its states under another name."""
 

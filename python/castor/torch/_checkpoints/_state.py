@@ -295,6 +295,8 @@ def load(directory: str, model: nn.Module, *, step: Optional[int] = None, weight
     runtime.leases.end_those_over()
     with uninterrupted():
         loaded, text = runtime.engine.load(directory, step, weights_only, convert)
+        if weights_only:
+            runtime.optimizer.rule.begin_anew(runtime.optimizer.param_groups)
         runtime.weights_changed()
         runtime.values.refresh()
         if not text:
@@ -345,6 +347,7 @@ def load_weights(model: nn.Module, folder: str) -> None:
             raise InvalidArgument(f"{name} has the shape {tuple(values.shape)} in the files and {tuple(others[name].shape)} in the model")
     with uninterrupted():
         _, text = runtime.engine.load(folder, weights_only=True, convert=True, aliases=aliases, others=list(others))
+        runtime.optimizer.rule.begin_anew(runtime.optimizer.param_groups)
         with torch.no_grad():
             for name, values in beside.items():
                 others[name].copy_(values)

@@ -120,6 +120,9 @@ class Fused:
             zeros = torch.zeros(p.shape, device="cpu")
             self.take_state(p, {name: zeros for name in self.states}, 0)
 
+    def begin_anew(self, groups: Groups) -> None:
+        """The engine has done so."""
+
     def of_all(self) -> dict[Any, Any]:
         return {}
 

@@ -53,6 +53,9 @@ class Program:
         self.update_bytes = max(member.facts.update_bytes(_MOST) for member in self._members) + self.other_bytes
         self.device_update_bytes = max(member.facts.update_bytes(_MOST_ON_DEVICE) for member in self._members) + self.other_bytes
         self.error: Optional[BaseException] = None
+        self._groups_first = [{name: copied(value) for name, value in group.items() if name != "params"}
+                              for optimizer in optimizers for group in optimizer.param_groups]
+        self._counted: set[tuple[int, str]] = set()  # groups, and their numbers that steps change
         self._rates = [float(group.get("lr") or 0.0) for optimizer in optimizers for group in optimizer.param_groups]
         self._runtime: Any = None
         self._kept: dict[int, Kept] = {}  # by the parameter's number
@@ -139,9 +142,11 @@ class Program:
     def _commit(self, groups: Groups) -> None:
         for index, numbers in (self._groups_idle | self._groups_after).items():
             groups[index].update(numbers)
+            self._counted.update((index, name) for name in numbers)
         for member in self._members:
             if member.after is not None:
                 numbers, member.of_all = member.after
+                member.counted.update(name for name, value in numbers.items() if not same(value, member.before.get(name)))
                 member.bare.set_numbers(numbers)
         for kept in self._kept.values():
             if kept.after is not None:
@@ -325,6 +330,19 @@ class Program:
         kept = self._kept[p.number]
         kept.present, kept.rest, kept.owns = frozenset(), None, True
         self._runtime.engine.set_updates(p.number, 0)
+
+    def begin_anew(self, groups: Groups) -> None:
+        for kept in self._kept.values():
+            kept.present, kept.rest, kept.owns = frozenset(), None, True
+        for member in self._members:
+            numbers, of_all = member.first
+            member.bare.set_numbers({name: numbers[name] for name in member.counted if name in numbers})
+            member.of_all = {name: copied(value) for name, value in of_all.items()}
+        for index, name in self._counted:
+            if name in self._groups_first[index]:
+                groups[index][name] = copied(self._groups_first[index][name])
+            else:
+                groups[index].pop(name, None)
 
     def of_all(self) -> dict[Any, Any]:
         return {name: copied(value) for member in self._members for name, value in member.of_all.items()}

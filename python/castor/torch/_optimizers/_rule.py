@@ -47,6 +47,9 @@ class Rule(Protocol):
     def forget(self, p: Param) -> None:
         """As if it had none. All ranks call it."""
 
+    def begin_anew(self, groups: Groups) -> None:
+        """The engine has loaded weights alone, after which no step counts that was before."""
+
     def of_all(self) -> dict[Any, Any]:
         """What the optimizer's state has under names, not under parameters."""
 
