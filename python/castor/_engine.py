@@ -37,8 +37,10 @@ class interruptible:
 
     def __enter__(self) -> None:
         self._before: Any = None
-        if threading.get_ident() == threading.main_thread().ident and _signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _note_for_later):
-            self._before = _signal.signal(signal.SIGINT, _note_interrupt)
+        if threading.get_ident() == threading.main_thread().ident:
+            handler = _signal.getsignal(signal.SIGINT)
+            if handler is signal.default_int_handler or handler is _note_for_later:
+                self._before = _signal.signal(signal.SIGINT, _note_interrupt)
 
     def __exit__(self, *_: Any) -> None:
         if self._before is None:

@@ -119,7 +119,8 @@ class _StandIn(torch.nn.Parameter):
                 return function(*arguments, **(keywords or {}))
             if function in _ALIASES:
                 return function(*arguments).as_subclass(cls)
-        raise FailedPrecondition(f"{cls.of} saves or loads values of parameters in its own state_dict, and these are in chunks: leave them to model.state_dict()")
+        raise FailedPrecondition(f"{cls.of} saves or loads values of parameters in its own state_dict, and these are in chunks: "
+                                 "leave them to model.state_dict()")
 
 
 @functools.cache

@@ -276,8 +276,8 @@ def _other_bytes(optimizer: torch.optim.Optimizer, group: dict[str, Any], shape:
     try:
         tried, state, temporaries = _state_at(optimizer, group, shape, facts)
     except Exception as error:
-        raise InvalidArgument(f"{type(optimizer).__name__} steps small parameters and fails at one of shape {tuple(shape)} ({type(error).__name__}: {error}): "
-                              "give castor.wrap an optimizer that steps it") from error
+        raise InvalidArgument(f"{type(optimizer).__name__} steps small parameters and fails at one of shape {tuple(shape)} "
+                              f"({type(error).__name__}: {error}): give castor.wrap an optimizer that steps it") from error
     larger = -(-shape.numel() // max(tried.numel(), 1))
     total = 0
     for word, value in state.items():
