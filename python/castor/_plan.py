@@ -51,7 +51,8 @@ class Plan:
     """What `plan` found. ``document`` is all of it, as `castor plan --json` writes it.
 
     Where the model does not fit, ``reason`` says why, ``tiers`` is empty and ``changes`` are the smallest that would do. ``update_bytes`` are of host
-    memory beside the budgets: what an update by the code of ``optimizer=`` has at once.
+    memory beside the budgets: what an update by the code of ``optimizer=`` has at once there. An update of states on a GPU takes more elements at
+    once, in the GPU's memory, and ``model.memory_summary()`` says how much.
     """
 
     fits: bool

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from castor import _abi
-from castor._engine import Engine
+from castor._engine import Engine, uninterrupted
 from castor.errors import InvalidArgument
 from castor.torch._machine._device import Viewer
 
@@ -133,9 +133,10 @@ class Param:
             raise InvalidArgument(f"parameter {self.name} has the shape {tuple(self.shape)}, and the values have {tuple(values.shape)}")
         kept = values.detach().to("cpu", torch.float32).contiguous()
         self.runtime.leases.end_those_over()
-        self.runtime.engine.write(self.number, _abi.PARAM, kept.data_ptr(), self.elements)
-        self.runtime.weights_changed()
-        self.runtime.values.refresh()
+        with uninterrupted():
+            self.runtime.engine.write(self.number, _abi.PARAM, kept.data_ptr(), self.elements)
+            self.runtime.weights_changed()
+            self.runtime.values.refresh()
 
 
 class Unit:

@@ -7,12 +7,14 @@ from __future__ import annotations
 import logging
 import math
 import weakref
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Callable, Optional
 
 import torch
 
 from castor import _abi
+from castor._engine import uninterrupted
 from castor.errors import CastorError, FailedPrecondition, InvalidArgument
 from castor.torch._model import Param, read
 from castor.torch._optimizers._bare import HOOKS
@@ -77,10 +79,11 @@ class CastorOptimizer(torch.optim.Optimizer):
         return object.__getattribute__(self, name)  # which says that there is none
 
     def __copy__(self) -> CastorOptimizer:
-        """Of the same groups, states and model, as a copy of torch's has them."""
+        """Of the same groups, states and model, and without hooks, as a copy of torch's."""
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__)
         made.__dict__["_states"] = _States(made)
+        made.__dict__.update({name: OrderedDict() for name in HOOKS})
         return made
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -117,7 +120,8 @@ class CastorOptimizer(torch.optim.Optimizer):
         if not runtime.in_step:
             runtime.flush()
             runtime.check_holes()
-            self.rule.idle(self.param_groups)
+            with uninterrupted():
+                self.rule.idle(self.param_groups)
             return
         runtime.let_go()
         runtime.check_holes()
@@ -126,11 +130,12 @@ class CastorOptimizer(torch.optim.Optimizer):
         runtime.gradient_values.part()
         runtime.gradient_values.settle()
         culprit = self._not_finite() if 0 < self.max_skips <= self._skips_in_a_row + 1 else None
-        made = self._make_step()
-        self.grad_norm = None if runtime.updates_early else made.grad_norm
-        self.skipped += not made.applied
-        self._skips_in_a_row = 0 if made.applied else self._skips_in_a_row + 1
-        runtime.end_step()
+        with uninterrupted():  # what the engine has made is the optimizer's, too
+            made = self._make_step()
+            self.grad_norm = None if runtime.updates_early else made.grad_norm
+            self.skipped += not made.applied
+            self._skips_in_a_row = 0 if made.applied else self._skips_in_a_row + 1
+            runtime.end_step()
         if self._skips_in_a_row:
             self._say_skips(culprit)
         if runtime.placement is not None:
@@ -254,7 +259,7 @@ class CastorOptimizer(torch.optim.Optimizer):
                 states[number] = state
         states.update(self.rule.of_all())
         answer: dict[str, Any] = {"state": states if self.runtime.engine.world.rank == 0 else {}, "param_groups": self._numbered_groups()}
-        answer = self.rule.to_own_form(answer, [p.shape for p in self._params()])
+        answer = self.rule.to_own_form(answer, self._params())
         for hook in self._optimizer_state_dict_post_hooks.values():
             answer = hook(self, answer) or answer
         return answer
@@ -268,7 +273,7 @@ class CastorOptimizer(torch.optim.Optimizer):
         self.runtime.settle()
         for hook in self._optimizer_load_state_dict_pre_hooks.values():
             state_dict = hook(self, state_dict) or state_dict
-        state_dict = self.rule.from_own_form(state_dict, self._numbered_groups(), [p.shape for p in self._params()])
+        state_dict = self.rule.from_own_form(state_dict, self._numbered_groups(), self._params())
         groups = state_dict["param_groups"]
         if [len(g["params"]) for g in groups] != [len(g["params"]) for g in self.param_groups]:
             raise InvalidArgument("the state is of an optimizer with other parameter groups")
@@ -279,10 +284,11 @@ class CastorOptimizer(torch.optim.Optimizer):
             state = state_dict["state"].get(number)
             if p.frozen:
                 continue
-            if state is not None:
-                self.rule.take_state(p, state)
-            else:
-                self.rule.forget(p)
+            with uninterrupted():  # its states and their count stay together
+                if state is not None:
+                    self.rule.take_state(p, state)
+                else:
+                    self.rule.forget(p)
         self.rule.take_of_all({name: value for name, value in state_dict["state"].items() if not isinstance(name, int)})
         for after in self._optimizer_load_state_dict_post_hooks.values():
             after(self)
@@ -290,3 +296,4 @@ class CastorOptimizer(torch.optim.Optimizer):
 
 # A scheduler then leaves `step` as it is.
 CastorOptimizer.step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+CastorOptimizer.step._castor_wrapped = True  # type: ignore[attr-defined]

@@ -447,6 +447,7 @@ class Runtime:
             self.gradient_values.forget()
             self.flush()
             self.engine.abandon()
+            self.optimizer.rule.end(self.optimizer.param_groups, False)  # which updates in the backward may have begun
         self.in_step = self.backward_done = False
 
     # Steps.

@@ -467,7 +467,7 @@ class ThreeCopies(Lion):
             p.sub_(m, alpha=1e-2)
 
 
-def test_what_updates_take_beside_the_budgets_is_said() -> None:
+def test_what_updates_take_beside_the_budgets_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = nn.Linear(600, 500)
     count = sum(p.numel() for p in whole.parameters())
 
@@ -486,8 +486,76 @@ def test_what_updates_take_beside_the_budgets_is_said() -> None:
         alone = of(both)
         assert alone > 4 * whole.weight.numel() + 2 * 500 * 500  # in bfloat16, a product of the matrix by itself
         assert f"beside them {castor.format_size(alone)} for updates" in repr(castor.plan(whole, optimizer=both))
-    model, _ = castor.wrap(whole, O.NAdam(whole.parameters(), foreach=False))
-    assert model.memory_summary().endswith(f"in host memory beside the budgets: {castor.format_size(few)}")
+    model, optimizer = castor.wrap(whole, O.NAdam(whole.parameters(), foreach=False))
+    on_host = f"in host memory beside the budgets: {castor.format_size(few)}"
+    assert model.memory_summary().endswith(on_host)
+    monkeypatch.setattr(model._castor.device, "follow", lambda: None)  # as a GPU has it, whose updates take more at once
+    on_gpu = optimizer.rule.device_update_bytes
+    assert count / taken * few * 0.99 <= on_gpu <= count / taken * few * 1.01
+    assert model.memory_summary().endswith(f"{on_host}; in the GPU's, of states on it: {castor.format_size(on_gpu)}")
+
+
+@pytest.mark.parametrize("shape", [(8192, 8192), (128000, 4096), (64, 2048, 2048), (300, 200)])
+def test_states_that_are_not_of_a_parameters_shape_are_counted_as_they_will_be(shape: tuple[int, ...]) -> None:
+    p = nn.Parameter(torch.empty(shape, device="meta"))
+    rows_and_columns = math.prod(shape[:-2]) * (shape[-2] + shape[-1])
+    assert _choice.rule_for([O.Adafactor([p], lr=1e-3)]).other_bytes == 4 * rows_and_columns
+
+
+class Squares(Lion):
+    """Of a matrix larger than those that are tried in memory: a square of each side, all of it flat, and a history of one length."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for p in (p for group in self.param_groups for p in group["params"] if p.grad is not None):
+            state = self.state[p]
+            bool(p.grad.abs().sum() > 0)  # by values
+            for name, size in (("left", (p.shape[0],) * 2), ("right", (p.shape[-1],) * 2), ("flat", (p.numel(),)), ("history", (11,))):
+                state.setdefault(name, torch.zeros(size))
+            p.sub_(p.grad, alpha=1e-2)
+
+
+def test_states_of_other_sizes_grow_with_what_they_are_of() -> None:
+    p = nn.Parameter(torch.empty(2048, 4096, device="meta"))
+    of_its_own = 11 * 4  # which no dimension explains: as if it grew with the elements
+    assert _choice.rule_for([Squares([p])]).other_bytes == 4 * (2048**2 + 4096**2 + 2048 * 4096 + of_its_own)
+
+
+class OddSize(Lion):
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for p in (p for group in self.param_groups for p in group["params"] if p.grad is not None):
+            if p.shape[0] == 40:
+                raise ValueError("not of 40")
+            self.state[p].setdefault("m", torch.zeros_like(p))
+            p.sub_(p.grad, alpha=1e-2)
+
+
+def test_a_shape_that_an_optimizer_cannot_step_is_said_before_training() -> None:
+    model = nn.Linear(10, 40)
+    with pytest.raises(castor.InvalidArgument, match=r"OddSize steps small parameters and fails at one of shape \(40.*\) \(ValueError: not of 40\)"):
+        castor.wrap(model, OddSize(model.parameters()))
+
+
+class WithAnEmptyOne(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight, self.none = nn.Parameter(torch.randn(8, 8)), nn.Parameter(torch.empty(0, 5))
+
+    def forward(self, step: int) -> torch.Tensor:
+        return (self.weight * step).sum() + self.none.sum()
+
+
+@pytest.mark.parametrize("name", ["Adafactor", "NAdam"])
+def test_a_parameter_without_elements_is_left_out(name: str) -> None:
+    plain, model = WithAnEmptyOne(), WithAnEmptyOne()
+    theirs = ALL[name]([{"params": list(plain.parameters())}])
+    model, optimizer = castor.wrap(model, ALL[name]([{"params": list(model.parameters())}]))  # type: ignore[assignment]
+    plain.none.requires_grad_(False)  # of which Adafactor would divide by nothing
+    trained(plain, theirs, 3)
+    trained(model, optimizer, 3)
+    expect_same(values_of(model), values_of(plain))
 
 
 def layers() -> nn.Module:
@@ -557,8 +625,27 @@ def test_a_plan_has_the_states_of_the_optimizers_by_name() -> None:
     assert 4 * count[2] <= states(O.NAdam(weights))["exp_avg"] < 4 * (count[1] + count[2]) + (64 << 10)  # biases are not trained
     with pytest.raises(castor.InvalidArgument, match="parameters that are not the model's"):
         castor.plan(model, optimizer=O.NAdam(layers().parameters()))
+    with pytest.raises(castor.InvalidArgument, match="the optimizer is the class NAdam: give castor.wrap"):
+        castor.plan(model, optimizer=O.NAdam)
+    with pytest.raises(castor.InvalidArgument, match="the optimizer is the class NAdam: give castor.wrap"):
+        castor.wrap(model, O.NAdam)  # type: ignore[arg-type]
     with pytest.raises(castor.InvalidArgument, match="known of a torch module's parameters"):
         castor.plan([("w", (4, 4), "F32")], optimizer=O.NAdam(weights))
+
+
+@pytest.mark.parametrize("kind", [O.AdamW, O.NAdam])
+def test_a_plan_takes_an_optimizer_that_has_made_steps_and_none_that_is_wrapped(kind: Any) -> None:
+    model = layers()
+    fresh = castor.plan(model, optimizer=kind(model.parameters()))
+    began = kind(model.parameters())
+    model(torch.randn(4, 128)).pow(2).mean().backward()
+    began.step()
+    assert castor.plan(model, optimizer=began).tiers == fresh.tiers
+    given = kind(model.parameters())
+    wrapped, optimizer = castor.wrap(model, given)
+    for one in (given, optimizer):
+        with pytest.raises(castor.InvalidArgument, match="the optimizer is wrapped already"):
+            castor.plan(wrapped, optimizer=one)
 
 
 @pytest.mark.skipif(not hasattr(O, "Muon"), reason="torch has it from 2.9 on")

@@ -340,6 +340,23 @@ def test_hooks_of_states_are_called() -> None:
     assert optimizer.param_groups[0]["lr"] == 0.5
 
 
+@pytest.mark.parametrize("kind", [torch.optim.NAdam, CountsOnItself, CountsInGroups, CountsForAll])
+@pytest.mark.parametrize("load", [lambda folder, model: castor.load(folder, model, weights_only=True), lambda folder, model: castor.load_weights(model, folder)],
+                         ids=["load", "load_weights"])
+def test_weights_alone_are_loaded_without_counts(kind: Any, load: Callable[[str, Any], Any], tmp_path: Path) -> None:
+    plain, theirs, model, optimizer = both(kind, "on the device", tmp_path)
+    trained(model, optimizer, 3)
+    optimizer.param_groups[0]["lr"] = 0.02  # a script's own, which stays
+    castor.save(str(tmp_path), model)
+    load(str(tmp_path), model)
+    assert optimizer.state_dict()["state"] == theirs.state_dict()["state"]
+    plain.load_state_dict(values_of(model))
+    theirs.param_groups[0]["lr"] = 0.02
+    for one, its in ((plain, theirs), (model, optimizer)):
+        trained(one, its, 2)
+    expect_same(values_of(model), values_of(plain))
+
+
 class SavesMore(CountsOnItself):
     """As some do, with keys of its own beside torch's, and its states under another name."""
 
@@ -395,7 +412,7 @@ def test_of_several_optimizers_each_keeps_what_it_saves_itself() -> None:
     model, optimizer = made()
     trained(model, optimizer, 3)
     saved = optimizer.state_dict()
-    assert saved["own"] == {1: {"t": 3, "rate": 1.0}}
+    assert (saved["own"][1]["t"], saved["own"][1]["rate"]) == (3, 1.0)
     back, of_back = made()
     back.load_state_dict(values_of(model))
     of_back.load_state_dict(saved)
@@ -414,9 +431,39 @@ def test_a_copy_steps_the_same_parameters_and_no_copy_is_deep() -> None:
     expect_same(values_of(model), values_of(plain))
     expect_same(second.state_dict(), theirs.state_dict())
     expect_same(second.state[model.params["wide"]], theirs.state[plain.params["wide"]])
+    called: list[Any] = []
+    for its in (theirs, optimizer):
+        its.register_step_post_hook(lambda *_: called.append("first"))
+        third = copy.copy(its)
+        third.register_step_post_hook(lambda *_: called.append("third"))
+        its.step()
+    assert called == ["first", "first"]
     for copied in (copy.deepcopy, pickle.dumps):
         with pytest.raises(castor.FailedPrecondition, match="cannot be pickled or copied deeply"):
             copied(optimizer)
+
+
+class OddNames(Own):
+    """Names of states that are no words."""
+
+    def move(self, p: Any, state: Any, group: Any) -> None:
+        for name in ("m", 7, ("t", 1), ""):
+            state[name] = state[name] * 0.9 + p.grad if name in state else p.grad.clone()
+            p.sub_(state[name], alpha=group["lr"])
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_a_state_may_have_any_name(where: str, tmp_path: Path) -> None:
+    plain, theirs, model, optimizer = both(OddNames, where, tmp_path)
+    trained(plain, theirs, 2)
+    trained(model, optimizer, 2)
+    castor.save(str(tmp_path / "saved"), model)
+    trained(model, optimizer, 3, first=2)
+    castor.load(str(tmp_path / "saved"), model)
+    expect_same(optimizer.state_dict(), theirs.state_dict())
+    for one, its in ((plain, theirs), (model, optimizer)):
+        trained(one, its, 4, first=2)
+    expect_same(values_of(model), values_of(plain))
 
 
 class NamesOfReports(Own):

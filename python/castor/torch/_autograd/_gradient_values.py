@@ -18,6 +18,7 @@ from torch import Tensor
 
 from castor import _abi
 from castor._abi import lib
+from castor._engine import uninterrupted
 from castor.errors import FailedPrecondition, InvalidArgument
 from castor.torch._model import Owner, Param
 from castor.torch._parameters._guards import in_grad_scaler, refuse_grad_scaler
@@ -166,9 +167,10 @@ class GradientValues:
         self._part_from(p.number)
         with torch.inference_mode(False), torch.no_grad():
             there = values.detach().to(runtime.device.torch_device)
-        self._write(p, there)
-        p.given, p.ready = runtime.micro_batch, True
-        self._copies[p.number] = _Copy(p, there)
+        with uninterrupted():
+            self._write(p, there)
+            p.given, p.ready = runtime.micro_batch, True
+            self._copies[p.number] = _Copy(p, there)
 
 
 class ChunkedGradient(Tensor):

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from castor import _abi
+from castor._engine import uninterrupted
 from castor.errors import DoesNotFit, FailedPrecondition, InvalidArgument
 from castor.torch._checkpoints._state import runtime_of
 from castor.torch._model import read
@@ -53,7 +54,9 @@ def sleep(model: nn.Module, to: str = "host") -> Asleep:
             gc.collect()
         runtime.drop_views()
         try:
-            remaining, shortfall = runtime.engine.park(_TIERS[to])
+            with uninterrupted():
+                remaining, shortfall = runtime.engine.park(_TIERS[to])
+                runtime.asleep = not remaining
             break
         except FailedPrecondition:
             if collects:
@@ -61,7 +64,6 @@ def sleep(model: nn.Module, to: str = "host") -> Asleep:
     if remaining:
         runtime.engine.resume()
         raise DoesNotFit(f"the model cannot sleep: {shortfall}")
-    runtime.asleep = True
     runtime.device.release_cached()
     return Asleep(model)
 
@@ -69,8 +71,9 @@ def sleep(model: nn.Module, to: str = "host") -> Asleep:
 def wake(model: nn.Module) -> None:
     """Takes the device's memory again, and moves back what was there."""
     runtime = runtime_of(model)
-    runtime.engine.resume()
-    runtime.asleep = False
+    with uninterrupted():
+        runtime.engine.resume()
+        runtime.asleep = False
 
 
 def weights(model: nn.Module, *, dtype: Optional[torch.dtype] = None, device: Union[str, torch.device, None] = None) -> Iterator[tuple[str, torch.Tensor]]:

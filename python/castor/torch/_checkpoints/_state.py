@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from castor import _abi
-from castor._engine import checkpoints
+from castor._engine import checkpoints, uninterrupted
 from castor.errors import FailedPrecondition, InvalidArgument
 from castor.sizes import format_size
 from castor.torch._checkpoints._weight_files import read_tensors
@@ -60,19 +60,20 @@ def gathered(of: Tensors, write: bool = False) -> Iterator[None]:
                 raise FailedPrecondition("gathered(write=True) is inside a step, whose gradients are of the old values: call optimizer.step() "
                                          "or optimizer.zero_grad() before")
     exact = []  # of parameters in low precision, what is not written keeps its master
-    for p in params:
-        tensor = p.tensor
-        values = read(p)
-        tensor.__class__ = gathered_class(p.plain)
-        tensor.data = values.to(p.runtime.device.torch_device, p.dtype)
-        p.pins += 1
-        exact.append(values if write else None)
     try:
+        for p in params:
+            with uninterrupted():
+                values = read(p)
+                p.tensor.__class__ = gathered_class(p.plain)
+                p.tensor.data = values.to(p.runtime.device.torch_device, p.dtype)
+                p.pins += 1
+                exact.append(values if write else None)
         with torch.no_grad() if write else _kept_for_a_backward({p.tensor.untyped_storage().data_ptr() for p in params if p.elements}):
             yield
     finally:
-        written = [p.tensor.detach().cpu() for p in params]
-        for p in params:
+        there = params[: len(exact)]
+        written = [p.tensor.detach().cpu() for p in there]
+        for p in there:
             p.pins -= 1
             p.tensor.data = p.rest
             p.version = p.tensor._version
@@ -214,8 +215,11 @@ def memory_summary(runtime: Runtime) -> str:
         f"{stats['chunks']} chunks of up to {format_size(largest)}; {stats['gathers']} gathers, "
         f"{stats['prefetched_gathers']} of them ahead; waited {stats['stall_ns'] / 1e9:.3f} s"
     )
-    if runtime.optimizer.rule.update_bytes:
-        lines.append(f"updates by the optimizer's own code, in host memory beside the budgets: {format_size(runtime.optimizer.rule.update_bytes)}")
+    rule = runtime.optimizer.rule
+    if rule.update_bytes:
+        lines.append(f"updates by the optimizer's own code, in host memory beside the budgets: {format_size(rule.update_bytes)}")
+        if runtime.device.follow is not None:
+            lines[-1] += f"; in the GPU's, of states on it: {format_size(rule.device_update_bytes)}"
     return "\n".join(lines)
 
 
@@ -289,22 +293,25 @@ def load(directory: str, model: nn.Module, *, step: Optional[int] = None, weight
     runtime = runtime_of(model)
     runtime.settle()
     runtime.leases.end_those_over()
-    loaded, text = runtime.engine.load(directory, step, weights_only, convert)
-    runtime.weights_changed()
-    runtime.values.refresh()
-    if not text:
-        return None
-    rest = _take_rest(runtime, model, text)
-    if not weights_only:
-        optimizer = runtime.optimizer
-        optimizer.rule.take_rest(rest.get("optimizer"))
-        for mine, group in zip(optimizer.param_groups, rest["groups"]):
-            mine.update(group)
-        torch.set_rng_state(rest["random"]["torch"])
-        random.setstate(rest["random"]["python"])
-        if rest["random"].get("device") is not None:
-            runtime.device.set_random_state(rest["random"]["device"])
-    return rest["extra"]
+    with uninterrupted():
+        loaded, text = runtime.engine.load(directory, step, weights_only, convert)
+        if weights_only:
+            runtime.optimizer.rule.begin_anew(runtime.optimizer.param_groups)
+        runtime.weights_changed()
+        runtime.values.refresh()
+        if not text:
+            return None
+        rest = _take_rest(runtime, model, text)
+        if not weights_only:
+            optimizer = runtime.optimizer
+            optimizer.rule.take_rest(rest.get("optimizer"))
+            for mine, group in zip(optimizer.param_groups, rest["groups"]):
+                mine.update(group)
+            torch.set_rng_state(rest["random"]["torch"])
+            random.setstate(rest["random"]["python"])
+            if rest["random"].get("device") is not None:
+                runtime.device.set_random_state(rest["random"]["device"])
+        return rest["extra"]
 
 
 def _take_rest(runtime: Runtime, model: nn.Module, text: bytes) -> dict[str, Any]:
@@ -338,14 +345,16 @@ def load_weights(model: nn.Module, folder: str) -> None:
     for name, values in beside.items():
         if values.shape != others[name].shape:
             raise InvalidArgument(f"{name} has the shape {tuple(values.shape)} in the files and {tuple(others[name].shape)} in the model")
-    _, text = runtime.engine.load(folder, weights_only=True, convert=True, aliases=aliases, others=list(others))
-    with torch.no_grad():
-        for name, values in beside.items():
-            others[name].copy_(values)
-    if text:
-        _take_rest(runtime, model, text)
-    runtime.weights_changed()
-    runtime.values.refresh()
+    with uninterrupted():
+        _, text = runtime.engine.load(folder, weights_only=True, convert=True, aliases=aliases, others=list(others))
+        runtime.optimizer.rule.begin_anew(runtime.optimizer.param_groups)
+        with torch.no_grad():
+            for name, values in beside.items():
+                others[name].copy_(values)
+        if text:
+            _take_rest(runtime, model, text)
+        runtime.weights_changed()
+        runtime.values.refresh()
 
 
 __all__ = ["attach", "checkpoints", "clip_grad_norm_", "exact", "gathered", "gradient", "load", "load_weights", "memory_summary", "read", "runtime_of", "save"]

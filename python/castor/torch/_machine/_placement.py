@@ -8,6 +8,7 @@ import gc
 import logging
 import re
 
+from castor._engine import uninterrupted
 from castor.errors import DoesNotFit, FailedPrecondition, Unavailable
 from castor.sizes import format_size
 from castor.torch._machine._budgets import Budgets
@@ -117,8 +118,9 @@ class Placement:
             runtime.let_go()
             try:
                 # A step whose parameters kept views does not show what it needs at once.
-                runtime.engine.reseal(device, host, runtime.held if runtime.keeps else ())
-                runtime.choose_views()
+                with uninterrupted():
+                    runtime.engine.reseal(device, host, runtime.held if runtime.keeps else ())
+                    runtime.choose_views()
                 return True
             except FailedPrecondition:
                 continue

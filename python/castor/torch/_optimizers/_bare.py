@@ -5,11 +5,16 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
+
+from castor.errors import FailedPrecondition
+from castor.torch._parameters._params import OF_METADATA
 
 State = defaultdict[Any, Any]  # by parameter; by a name, what an optimizer keeps of all together
 HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks", "_optimizer_state_dict_pre_hooks", "_optimizer_state_dict_post_hooks",
@@ -66,20 +71,31 @@ class Bare:
         kind, plain = type(self.optimizer), torch.optim.Optimizer
         return kind.state_dict is not plain.state_dict or kind.load_state_dict is not plain.load_state_dict
 
-    def to_own_form(self, state_dict: dict[str, Any], shapes: Sequence[torch.Size]) -> dict[str, Any]:
-        params = _stand_ins(state_dict["param_groups"], shapes)
+    def to_own_form(self, state_dict: dict[str, Any], params: Mapping[int, Tensor]) -> dict[str, Any]:
+        """`params`: what `stand_in` gave, by the numbers that the groups have."""
         state: State = defaultdict(dict, {params.get(key, key): value for key, value in state_dict["state"].items()})
         self.put([{**group, "params": [params[number] for number in group["params"]]} for group in state_dict["param_groups"]], state)
-        return self.optimizer.state_dict()
+        try:
+            return self.optimizer.state_dict()
+        finally:
+            self.put([], defaultdict(dict))  # a second copy of the states else
 
-    def from_own_form(self, state_dict: dict[str, Any], groups: list[dict[str, Any]], shapes: Sequence[torch.Size]) -> dict[str, Any]:
-        params = _stand_ins(groups, shapes)
+    def from_own_form(self, state_dict: dict[str, Any], groups: list[dict[str, Any]], params: Mapping[int, Tensor]) -> dict[str, Any]:
         self.put([{**group, "params": [params[number] for number in group["params"]]} for group in groups], defaultdict(dict))
-        self.optimizer.load_state_dict(state_dict)
-        numbers = {id(p): number for number, p in params.items()}
-        state = {numbers.get(id(key), key): value for key, value in self.optimizer.state.items()}
-        left = [{**group, "params": [numbers[id(p)] for p in group["params"]]} for group in self.optimizer.param_groups]
-        return {"state": state, "param_groups": left}
+        try:
+            self.optimizer.load_state_dict(state_dict)
+            numbers = {id(p): number for number, p in params.items()}
+            state = {numbers.get(id(key), key): value for key, value in self.optimizer.state.items()}
+            left = [{**group, "params": [numbers[id(p)] for p in group["params"]]} for group in self.optimizer.param_groups]
+            return {"state": state, "param_groups": left}
+        finally:
+            self.put([], defaultdict(dict))
+
+    def stand_in(self, shape: torch.Size, attributes: dict[str, Any]) -> Tensor:
+        """In a parameter's place where nothing asks for values: one element in memory."""
+        p = torch.Tensor._make_subclass(_stand_in_of(self.name), torch.zeros((), device="cpu").expand(shape), True)
+        vars(p).update(attributes)
+        return p
 
     def step(self, groups: list[dict[str, Any]], state: State) -> None:
         """Updates the parameters of the groups by their gradients. `state` is taken, and is what the step leaves."""
@@ -87,9 +103,29 @@ class Bare:
         self._step(self.optimizer)
 
 
-def _stand_ins(groups: Sequence[dict[str, Any]], shapes: Sequence[torch.Size]) -> dict[Any, torch.nn.Parameter]:
-    """Of the parameters with these numbers, one element each in memory."""
-    return {number: torch.nn.Parameter(torch.zeros((), device="cpu").expand(shapes[number])) for group in groups for number in group["params"]}
+_VALUES_OF_MEMORY = {Tensor.untyped_storage, Tensor.storage, Tensor.data_ptr}
+_ALIASES = {Tensor.detach, Tensor.data.__get__}  # type: ignore[attr-defined]
+
+
+class _StandIn(torch.nn.Parameter):
+    """It has a parameter's shape and no values, which would be saved as zeros, or written to be lost."""
+
+    of = ""  # the optimizer's name
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            if function in OF_METADATA and function not in _VALUES_OF_MEMORY:
+                return function(*arguments, **(keywords or {}))
+            if function in _ALIASES:
+                return function(*arguments).as_subclass(cls)
+        raise FailedPrecondition(f"{cls.of} saves or loads values of parameters in its own state_dict, and these are in chunks: "
+                                 "leave them to model.state_dict()")
+
+
+@functools.cache
+def _stand_in_of(optimizer: str) -> type[_StandIn]:
+    return type("StandIn", (_StandIn,), {"of": optimizer})
 
 
 def _is_number(value: Any) -> bool:

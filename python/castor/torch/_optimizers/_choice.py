@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple, Union
 
 import torch
@@ -17,9 +17,20 @@ from castor.torch._optimizers._rule import Rule
 
 
 def rule_for(optimizers: Sequence[torch.optim.Optimizer]) -> Rule:
+    """Of optimizers that are about to train."""
+    rule = _rule_of(optimizers)
+    if isinstance(rule, Fused) and optimizers[0].state:
+        raise InvalidArgument("the optimizer has made steps already: wrap it before, and load its state into the one that castor.wrap returns")
+    return rule
+
+
+def _rule_of(optimizers: Sequence[torch.optim.Optimizer]) -> Rule:
     for one in optimizers:
         if not isinstance(one, torch.optim.Optimizer):
-            raise InvalidArgument(f"the optimizer is {type(one).__name__}: give castor.wrap a torch.optim.Optimizer, or a list of them")
+            what = f"the class {one.__name__}" if isinstance(one, type) else type(one).__name__
+            raise InvalidArgument(f"the optimizer is {what}: give castor.wrap a torch.optim.Optimizer, or a list of them")
+        if getattr(one.step, "_castor_wrapped", False):
+            raise InvalidArgument("the optimizer is wrapped already: give one of the same class that was not given to castor.wrap")
     if not optimizers:
         raise InvalidArgument("there is no optimizer: give castor.wrap one, or a list")
     kind = fused_kind(optimizers[0]) if len(optimizers) == 1 else None
@@ -27,7 +38,8 @@ def rule_for(optimizers: Sequence[torch.optim.Optimizer]) -> Rule:
 
 
 def listed(optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer]]) -> list[torch.optim.Optimizer]:
-    return [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
+    """What is neither is listed, too: `rule_for` says what it is."""
+    return list(optimizer) if isinstance(optimizer, Iterable) and not isinstance(optimizer, type) else [optimizer]
 
 
 def refuse_strangers(groups: Sequence[dict[str, Any]], known: Collection[int]) -> None:
@@ -48,7 +60,7 @@ class Asked(NamedTuple):
 def asked_of(model: torch.nn.Module, optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer]]) -> Asked:
     """By the rule that `castor.wrap` updates with."""
     optimizers = listed(optimizer)
-    rule = rule_for(optimizers)
+    rule = _rule_of(optimizers)
     groups = [group for one in optimizers for group in one.param_groups]
     refuse_strangers(groups, {id(p) for p in model.parameters()})
     config = rule.config()

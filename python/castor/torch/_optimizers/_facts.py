@@ -107,7 +107,7 @@ def facts_of(optimizer: torch.optim.Optimizer) -> Facts:
                 _look_at(optimizer, index, group, shapes, facts)
         for group in optimizer.param_groups:
             tensors = [p for p in group["params"] if p.requires_grad]
-            for shape in {p.shape for p in tensors}:
+            for shape in {p.shape for p in tensors if p.numel()}:
                 facts.other_bytes += sum(p.shape == shape for p in tensors) * _other_bytes(optimizer, group, shape, facts)
             facts.elements += sum(p.numel() for p in tensors)
     return facts
@@ -273,18 +273,39 @@ def _equals_pieces(optimizer: torch.optim.Optimizer, group: dict[str, Any], valu
 
 def _other_bytes(optimizer: torch.optim.Optimizer, group: dict[str, Any], shape: torch.Size, facts: Facts) -> int:
     """Bytes of one parameter's state that are not of its shape. Also finds what an optimizer does with large parameters alone."""
-    tried, state, temporaries = _state_at(optimizer, group, shape, facts)
+    try:
+        tried, state, temporaries = _state_at(optimizer, group, shape, facts)
+    except Exception as error:
+        raise InvalidArgument(f"{type(optimizer).__name__} steps small parameters and fails at one of shape {tuple(shape)} "
+                              f"({type(error).__name__}: {error}): give castor.wrap an optimizer that steps it") from error
+    larger = -(-shape.numel() // max(tried.numel(), 1))
     total = 0
     for word, value in state.items():
         if word in facts.states and isinstance(value, Tensor) and value.shape == tried:
             continue
         found = [one for one in _tensors_in(value) if one.numel() > 1]
-        total += sum(one.numel() * one.element_size() for one in found)
+        total += sum(_elements_at(one.shape, tried, shape, larger) * one.element_size() for one in found)
         if found:
             facts.whole = True
-    larger = -(-shape.numel() // max(tried.numel(), 1))
     facts.temporaries.append((shape.numel(), temporaries * larger))
-    return total * larger
+    return total
+
+
+def _elements_at(state: torch.Size, tried: torch.Size, shape: torch.Size, larger: int) -> int:
+    """Of a state, which `tried` had in this size, of a parameter of `shape`: dimensions grow as the parameter's that they are."""
+    count = 1
+    for place, size in enumerate(state):
+        if size == 1:
+            continue
+        if len(state) == len(tried) and size == tried[place]:
+            count *= shape[place]
+        elif size in tried:  # a row or a column without the other, say, or a square of one
+            count *= shape[tried.index(size)]
+        elif size == tried.numel():
+            count *= shape.numel()
+        else:
+            return state.numel() * larger
+    return count
 
 
 def _state_at(optimizer: torch.optim.Optimizer, group: dict[str, Any], shape: torch.Size, facts: Facts) -> tuple[torch.Size, dict[str, Any], int]:

@@ -10,7 +10,7 @@ from typing import Any, Optional
 import torch
 
 from castor import _abi
-from castor.errors import FailedPrecondition, InvalidArgument
+from castor.errors import FailedPrecondition
 from castor.torch._model import Owner, Param
 from castor.torch._optimizers._facts import refuse_replaced_step
 from castor.torch._optimizers._rule import Groups
@@ -36,12 +36,10 @@ class Fused:
 
     error = None
     other_bytes = 0
-    update_bytes = 0
+    update_bytes = device_update_bytes = 0
 
     def __init__(self, optimizer: torch.optim.Optimizer, kind: str) -> None:
         refuse_replaced_step(optimizer)
-        if optimizer.state:
-            raise InvalidArgument("the optimizer has made steps already: wrap it before, and load its state into the one that castor.wrap returns")
         self.kind = kind
         self._optimizer = optimizer
         self._engine: Any = None
@@ -122,6 +120,9 @@ class Fused:
             zeros = torch.zeros(p.shape, device="cpu")
             self.take_state(p, {name: zeros for name in self.states}, 0)
 
+    def begin_anew(self, groups: Groups) -> None:
+        """The engine has done so."""
+
     def of_all(self) -> dict[Any, Any]:
         return {}
 
@@ -134,10 +135,10 @@ class Fused:
     def set_number(self, name: str, value: Any) -> bool:
         return False
 
-    def to_own_form(self, state_dict: dict[str, Any], shapes: Sequence[torch.Size]) -> dict[str, Any]:
+    def to_own_form(self, state_dict: dict[str, Any], params: Sequence[Param]) -> dict[str, Any]:
         return state_dict
 
-    def from_own_form(self, state_dict: dict[str, Any], groups: Groups, shapes: Sequence[torch.Size]) -> dict[str, Any]:
+    def from_own_form(self, state_dict: dict[str, Any], groups: Groups, params: Sequence[Param]) -> dict[str, Any]:
         return state_dict
 
     def has(self, word: str) -> bool:

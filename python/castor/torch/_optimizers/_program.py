@@ -31,6 +31,7 @@ from castor.torch._optimizers._windows import MOST_STATES, Kept, Member, Piece, 
 _TAKEN = ("param", "grad", "master", "all", "budget", "communicator", "gathered", "home", "in_use", "kept", "leases", "norm", "peak", "prefetch", "rounding",
           "staging")
 _MOST = 1 << 18  # elements of a call on the host, but for a larger parameter that stays whole
+_MOST_ON_DEVICE = 1 << 24  # the same on a GPU
 _DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 
 
@@ -50,7 +51,11 @@ class Program:
         self.other_bytes = sum(member.facts.other_bytes for member in self._members)
         # The members take turns. What their states hold beside chunks is there twice until the step ends.
         self.update_bytes = max(member.facts.update_bytes(_MOST) for member in self._members) + self.other_bytes
+        self.device_update_bytes = max(member.facts.update_bytes(_MOST_ON_DEVICE) for member in self._members) + self.other_bytes
         self.error: Optional[BaseException] = None
+        self._groups_first = [{name: copied(value) for name, value in group.items() if name != "params"}
+                              for optimizer in optimizers for group in optimizer.param_groups]
+        self._counted: set[tuple[int, str]] = set()  # groups, and their numbers that steps change
         self._rates = [float(group.get("lr") or 0.0) for optimizer in optimizers for group in optimizer.param_groups]
         self._runtime: Any = None
         self._kept: dict[int, Kept] = {}  # by the parameter's number
@@ -64,7 +69,7 @@ class Program:
         names: list[str] = []
         for place in range(max(len(member.facts.states) for member in self._members)):
             words = {str(member.facts.states[place]): None for member in self._members if place < len(member.facts.states)}
-            name = re.sub(r"[^0-9A-Za-z_]", "_", "_or_".join(words))[:56]
+            name = re.sub(r"[^0-9A-Za-z_]", "_", "_or_".join(words))[:56] or "state"
             while name in (*_TAKEN, *names):
                 name += "_"
             names.append(name)
@@ -112,8 +117,10 @@ class Program:
         self._groups = snapshot
 
     def end(self, groups: Groups, applied: bool) -> None:
+        if self._groups is None:
+            return
         try:
-            if applied and self._groups is not None:
+            if applied:
                 if self._runtime.several:
                     self._count_others()
                 for member in self._members:
@@ -135,9 +142,11 @@ class Program:
     def _commit(self, groups: Groups) -> None:
         for index, numbers in (self._groups_idle | self._groups_after).items():
             groups[index].update(numbers)
+            self._counted.update((index, name) for name in numbers)
         for member in self._members:
             if member.after is not None:
                 numbers, member.of_all = member.after
+                member.counted.update(name for name, value in numbers.items() if not same(value, member.before.get(name)))
                 member.bare.set_numbers(numbers)
         for kept in self._kept.values():
             if kept.after is not None:
@@ -322,6 +331,19 @@ class Program:
         kept.present, kept.rest, kept.owns = frozenset(), None, True
         self._runtime.engine.set_updates(p.number, 0)
 
+    def begin_anew(self, groups: Groups) -> None:
+        for kept in self._kept.values():
+            kept.present, kept.rest, kept.owns = frozenset(), None, True
+        for member in self._members:
+            numbers, of_all = member.first
+            member.bare.set_numbers({name: numbers[name] for name in member.counted if name in numbers})
+            member.of_all = {name: copied(value) for name, value in of_all.items()}
+        for index, name in self._counted:
+            if name in self._groups_first[index]:
+                groups[index][name] = copied(self._groups_first[index][name])
+            else:
+                groups[index].pop(name, None)
+
     def of_all(self) -> dict[Any, Any]:
         return {name: copied(value) for member in self._members for name, value in member.of_all.items()}
 
@@ -329,27 +351,49 @@ class Program:
         for member in self._members:
             member.of_all = {name: copied(entries[name]) for name in (member.of_all or entries) if name in entries}
 
-    def to_own_form(self, state_dict: dict[str, Any], shapes: Sequence[torch.Size]) -> dict[str, Any]:
-        if len(self._members) == 1:
-            bare = self._members[0].bare
-            return bare.to_own_form(state_dict, shapes) if bare.has_own_form else state_dict
+    def to_own_form(self, state_dict: dict[str, Any], params: Sequence[Param]) -> dict[str, Any]:
+        """Of several, each that has a form of its own has all of it under ``own``."""
+        if self._runtime.engine.world.rank != 0:
+            return state_dict  # which has no states
         own: dict[int, dict[str, Any]] = {}
+        rest = dict(state_dict["state"])
         for index, member in enumerate(self._members):
-            if member.bare.has_own_form:
-                groups = [state_dict["param_groups"][number] for number in member.groups]
-                formed = member.bare.to_own_form({"state": {}, "param_groups": groups}, shapes)
-                own[index] = {key: value for key, value in formed.items() if key not in ("state", "param_groups")}
-        return {**state_dict, "own": own} if own else state_dict
-
-    def from_own_form(self, state_dict: dict[str, Any], groups: Groups, shapes: Sequence[torch.Size]) -> dict[str, Any]:
+            if not member.bare.has_own_form:
+                continue
+            groups, numbers = self._groups_of(member, state_dict["param_groups"])
+            state = {number: rest.pop(number) for number in numbers if number in rest}
+            state.update({name: state_dict["state"][name] for name in member.of_all if name in state_dict["state"]})
+            own[index] = member.bare.to_own_form({"state": state, "param_groups": groups}, self._stand_ins(member, numbers, params))
         if len(self._members) == 1:
-            bare = self._members[0].bare
-            return bare.from_own_form(state_dict, groups, shapes) if bare.has_own_form else state_dict
-        for index, own in state_dict.get("own", {}).items():
-            member = self._members[index]
-            its_groups = [groups[number] for number in member.groups]
-            member.bare.from_own_form({"state": {}, "param_groups": its_groups, **own}, its_groups, shapes)
-        return state_dict
+            return own.get(0, state_dict)
+        return {**state_dict, "state": rest, "own": own} if own else state_dict
+
+    def from_own_form(self, state_dict: dict[str, Any], groups: Groups, params: Sequence[Param]) -> dict[str, Any]:
+        own = {0: state_dict} if len(self._members) == 1 else state_dict.get("own", {})
+        if not any(member.bare.has_own_form for member in self._members):
+            return state_dict
+        made: dict[str, Any] = {"state": {}, "param_groups": []} if len(self._members) == 1 else {
+            "state": dict(state_dict["state"]), "param_groups": list(state_dict["param_groups"])}
+        for index, member in enumerate(self._members):
+            if index in own and member.bare.has_own_form:
+                its_groups, numbers = self._groups_of(member, groups)
+                taken = member.bare.from_own_form(own[index], its_groups, self._stand_ins(member, numbers, params))
+                made["state"].update(taken["state"])
+                made["param_groups"][member.groups.start : member.groups.stop] = taken["param_groups"]
+        return made
+
+    @staticmethod
+    def _groups_of(member: Member, groups: Groups) -> tuple[Groups, list[int]]:
+        """Its own, and the numbers of their parameters."""
+        its = [groups[index] for index in member.groups]
+        return its, [number for group in its for number in group["params"]]
+
+    def _stand_ins(self, member: Member, numbers: Iterable[int], params: Sequence[Param]) -> dict[int, Tensor]:
+        made = {}
+        for number in numbers:
+            kept = self._kept.get(params[number].number)  # of a frozen one there is none
+            made[number] = member.bare.stand_in(params[number].shape, {} if kept is None else kept.attributes)
+        return made
 
     def has(self, word: str) -> bool:
         return any(callable(getattr(member.bare.optimizer, word, None)) for member in self._members)
@@ -374,6 +418,7 @@ class Program:
                 kept.p.write(p)
             if state:
                 self.take_state(kept.p, state, self._runtime.engine.param(kept.p.number).updates)
+            kept.member.bare.put([], defaultdict(dict))
         for index, numbers in after.items():
             groups[index].update(numbers)
 
@@ -381,7 +426,7 @@ class Program:
         """By the parameters' names, and each optimizer's own numbers."""
         told = self._told(self._kept.values())
         return {
-            "params": {self._kept[number].p.name: (sorted(present), rest) for number, (present, rest) in told.items() if rest is not None},
+            "params": {self._kept[number].p.name: (sorted(present, key=repr), rest) for number, (present, rest) in told.items() if rest is not None},
             "kinds": [member.bare.name for member in self._members],
             "optimizers": [(member.bare.numbers(), member.of_all) for member in self._members],
         }

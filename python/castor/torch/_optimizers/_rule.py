@@ -19,7 +19,8 @@ class Rule(Protocol):
 
     states: tuple[str, ...]  # the engine's names of them, in its order
     other_bytes: int  # of host memory, for what states hold beside those
-    update_bytes: int  # of host memory beside budgets, for what an update has at once
+    update_bytes: int  # of host memory beside budgets, for what an update there has at once
+    device_update_bytes: int  # of a GPU's memory, where states are on it
     error: Optional[BaseException]  # that ended the last step, where the optimizer's own code raised it
 
     def config(self) -> dict[str, Any]:
@@ -35,7 +36,7 @@ class Rule(Protocol):
         """Updates of a step may come from now on, with the numbers that the groups have now. More than once in a step changes nothing."""
 
     def end(self, groups: Groups, applied: bool) -> None:
-        """All updates of the step are made; or the step changed nothing."""
+        """All updates of the step are made; or the step changed nothing. Without `begin` nothing is done."""
 
     def state_of(self, p: Param, groups: Groups) -> Optional[dict[str, Any]]:
         """Of one parameter, by torch's names, on the CPU; None: no entry. All ranks call it."""
@@ -45,6 +46,9 @@ class Rule(Protocol):
 
     def forget(self, p: Param) -> None:
         """As if it had none. All ranks call it."""
+
+    def begin_anew(self, groups: Groups) -> None:
+        """The engine has loaded weights alone, after which no step counts that was before."""
 
     def of_all(self) -> dict[Any, Any]:
         """What the optimizer's state has under names, not under parameters."""
@@ -58,10 +62,10 @@ class Rule(Protocol):
     def set_number(self, name: str, value: Any) -> bool:
         """An attribute of the optimizer that a script sets; False: the optimizer has none of this name."""
 
-    def to_own_form(self, state_dict: dict[str, Any], shapes: Sequence[torch.Size]) -> dict[str, Any]:
-        """What the optimizer's own ``state_dict`` makes of torch's. `shapes`: of the parameters, by their numbers in it. All ranks call it."""
+    def to_own_form(self, state_dict: dict[str, Any], params: Sequence[Param]) -> dict[str, Any]:
+        """What the optimizer's own ``state_dict`` makes of torch's on rank 0. `params`: by their numbers in it. All ranks call it."""
 
-    def from_own_form(self, state_dict: dict[str, Any], groups: Groups, shapes: Sequence[torch.Size]) -> dict[str, Any]:
+    def from_own_form(self, state_dict: dict[str, Any], groups: Groups, params: Sequence[Param]) -> dict[str, Any]:
         """The same the other way: its own ``load_state_dict`` takes what is its own. `groups`: as they are, with numbers in place of parameters."""
 
     def has(self, word: str) -> bool:

@@ -26,6 +26,8 @@ class Member:
         self.groups = range(first_group, first_group + len(optimizer.param_groups))
         self.dims = [max((p.dim() for p in group["params"]), default=1) for group in optimizer.param_groups]
         self.of_all: dict[Any, Any] = globals_in(optimizer.state)  # what its state has under names
+        self.first = (self.bare.numbers(), self.of_all)  # both before any step
+        self.counted: set[str] = set()  # its numbers that steps change
         self.before: dict[str, Any] = {}  # its numbers when the step began
         self.after: Optional[tuple[dict[str, Any], dict[Any, Any]]] = None  # both, once a window has been
 

@@ -71,6 +71,7 @@ def guard_optimizer(inner: torch.optim.Optimizer) -> None:
     def step(*_: Any, **__: Any) -> NoReturn:
         raise FailedPrecondition("this optimizer was given to castor.wrap: call step() of the one that castor.wrap returned")
 
+    step._castor_wrapped = True  # type: ignore[attr-defined]
     inner.step = step  # type: ignore[method-assign]
 
 

@@ -32,7 +32,7 @@ def _accessors(names: str, *kinds: str) -> set[Any]:
 
 
 # What needs no values.
-_OF_METADATA = (
+OF_METADATA = (
     _accessors("shape dtype device layout ndim is_leaf grad_fn requires_grad grad _version is_sparse is_cuda is_quantized is_meta names "
                "output_nr retains_grad _backward_hooks _grad _base is_nested is_mps is_xpu is_mkldnn is_cpu itemsize nbytes", "__get__")
     | _accessors("grad requires_grad _backward_hooks", "__set__")
@@ -88,7 +88,7 @@ class ChunkedParameter(torch.nn.Parameter):
     @classmethod
     def __torch_function__(cls, function: Callable, types: Any, arguments: tuple = (), keywords: Optional[dict] = None) -> Any:
         keywords = keywords or {}
-        if function in _OF_METADATA:
+        if function in OF_METADATA:
             if function == _READ_GRAD and arguments[0]._castor.runtime.has_gradient(arguments[0]._castor):
                 return arguments[0]._castor.runtime.gradient_values.show(arguments[0]._castor)
             if function in _WRITE_GRAD:
