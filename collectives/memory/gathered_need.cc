@@ -33,6 +33,16 @@ class Counter {
   }
 
   std::vector<int64_t> Declared(const std::vector<HeldTogether>& held) const {
+    std::vector<int64_t> peak;
+    for (const std::vector<int64_t>& of_class : ByMoment(held)) {
+      peak.push_back(*std::max_element(of_class.begin(), of_class.end()));
+    }
+    return peak;
+  }
+
+  // REQUIRES: a moment.
+  std::vector<std::vector<int64_t>> ByMoment(
+      const std::vector<HeldTogether>& held) const {
     const std::vector<Span> open = OpenGrads(held);
     // By moment and class: slots that gradients take from it on, less those
     // that they do no longer.
@@ -45,7 +55,8 @@ class Counter {
       ++change[open[c].begin][of_class];
       --change[open[c].end][of_class];
     }
-    std::vector<int64_t> peak(classes_, 0);
+    std::vector<std::vector<int64_t>> by_moment(
+        classes_, std::vector<int64_t>(held.size()));
     std::vector<int64_t> grads(classes_, 0);
     std::vector<size_t> counted_at(open.size(), held.size());  // by chunk
     for (size_t m = 0; m < held.size(); ++m) {
@@ -59,9 +70,9 @@ class Counter {
         const bool counted = in_place_ && grad.begin <= m && m < grad.end;
         if (!counted) ++now[ClassOf(chunk)];
       }
-      for (size_t c = 0; c < classes_; ++c) peak[c] = std::max(peak[c], now[c]);
+      for (size_t c = 0; c < classes_; ++c) by_moment[c][m] = now[c];
     }
-    return peak;
+    return by_moment;
   }
 
   std::vector<int64_t> Undeclared() const {
@@ -164,6 +175,14 @@ std::vector<int64_t> GatheredNeed(const ChunkLayout& layout,
                         in_place);
   return counter.AtLeastOne(held.empty() ? counter.Undeclared()
                                          : counter.Declared(held));
+}
+
+std::vector<std::vector<int64_t>> GatheredByMoment(
+    const ChunkLayout& layout, std::span<const int32_t> slot_class,
+    const std::vector<HeldTogether>& held, const std::vector<bool>& direct,
+    std::span<const int32_t> grad_class, bool whole_grads, bool in_place) {
+  return Counter(layout, slot_class, grad_class, direct, whole_grads, in_place)
+      .ByMoment(held);
 }
 
 }  // namespace castor::internal

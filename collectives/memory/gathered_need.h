@@ -37,6 +37,13 @@ std::vector<int64_t> GatheredNeed(const ChunkLayout& layout,
                                   bool whole_grads = false,
                                   bool in_place = false);
 
+// Of a step whose moments are declared, by class and moment: slots that are
+// held at once. GatheredNeed has the most of each class.
+std::vector<std::vector<int64_t>> GatheredByMoment(
+    const ChunkLayout& layout, std::span<const int32_t> slot_class,
+    const std::vector<HeldTogether>& held, const std::vector<bool>& direct,
+    std::span<const int32_t> grad_class, bool whole_grads, bool in_place);
+
 }  // namespace castor::internal
 
 #endif  // CASTOR_COLLECTIVES_MEMORY_GATHERED_NEED_H_

@@ -4,6 +4,8 @@
 #include "collectives/memory/memory_plan_needs.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "chunk/base/dtype.h"
 #include "collectives/memory/chunk_states.h"
@@ -20,6 +22,25 @@ size_t Commonest(const std::vector<int32_t>& slot_class, size_t classes) {
                              chunks.begin());
 }
 
+// Slots of a class that a step holds.
+struct HeldSlots {
+  std::vector<int64_t> by_moment;
+  int64_t least = 0;  // whatever the moments hold
+
+  int64_t most() const {
+    return std::max(least,
+                    *std::max_element(by_moment.begin(), by_moment.end()));
+  }
+  // Of both classes, where they are one.
+  HeldSlots And(const HeldSlots& other) const {
+    HeldSlots both{by_moment, std::max(least, other.least)};
+    for (size_t m = 0; m < by_moment.size(); ++m) {
+      both.by_moment[m] += other.by_moment[m];
+    }
+    return both;
+  }
+};
+
 }  // namespace
 
 SlotNeeds::SlotNeeds(const MemoryPlanInput& input) : input_(input) {
@@ -32,7 +53,6 @@ SlotNeeds::SlotNeeds(const MemoryPlanInput& input) : input_(input) {
     slot_class_.push_back(AddSlots(gathered_, 0, size, 0));
     shapes_.push_back(StatesOf(layout(), input_.sharding, chunk));
   }
-  main_class_ = Commonest(slot_class_, gathered_.size());
   // Behind those of parameters, where they have sizes of their own.
   for (size_t c = 0; c < chunks; ++c) {
     const ChunkId chunk(static_cast<int32_t>(c));
@@ -40,7 +60,70 @@ SlotNeeds::SlotNeeds(const MemoryPlanInput& input) : input_(input) {
                               ? AddSlots(gathered_, 0, GradBytes(chunk), 0)
                               : slot_class_[c]);
   }
+  ShareClasses();
+  main_class_ = Commonest(slot_class_, gathered_.size());
   ChoosePiece();
+}
+
+void SlotNeeds::ShareClasses() {
+  const std::vector<HeldTogether>& held = input_.declared.held;
+  if (held.empty() || gathered_.size() == 1) return;
+  // Where parameters are whole at home, any may be used there, without a slot.
+  std::vector<std::vector<HeldSlots>> cases;
+  for (const bool whole : {false, true}) {
+    if (whole && !input_.sharding.replicated(StateKind::kParam)) break;
+    const std::vector<bool> direct(chunks(), whole);
+    const std::vector<int64_t> least = GatheredNeed(
+        layout(), slot_class_, std::vector<HeldTogether>(1), direct,
+        grad_class_, input_.whole_grads, input_.grads_in_place);
+    std::vector<HeldSlots>& of_class = cases.emplace_back();
+    for (std::vector<int64_t>& by_moment :
+         GatheredByMoment(layout(), slot_class_, held, direct, grad_class_,
+                          input_.whole_grads, input_.grads_in_place)) {
+      of_class.push_back({std::move(by_moment), least[of_class.size()]});
+    }
+  }
+  std::vector<size_t> by_size(gathered_.size());
+  std::iota(by_size.begin(), by_size.end(), size_t{0});
+  std::sort(by_size.begin(), by_size.end(), [this](size_t a, size_t b) {
+    return gathered_[a].slot_bytes > gathered_[b].slot_bytes;
+  });
+  std::vector<size_t> shared(gathered_.size());  // by class: whose slots it has
+  size_t head = by_size.front();
+  for (const size_t next : by_size) {
+    shared[next] = head;
+    if (next == head) continue;
+    const Bytes large = gathered_[head].slot_bytes;
+    const Bytes small = gathered_[next].slot_bytes;
+    bool shares = small * 4 >= large * 3;
+    for (const std::vector<HeldSlots>& held_in : cases) {
+      shares = shares &&
+               large * held_in[head].And(held_in[next]).most() <=
+                   large * held_in[head].most() + small * held_in[next].most();
+    }
+    if (!shares) {
+      shared[next] = head = next;
+      continue;
+    }
+    for (std::vector<HeldSlots>& held_in : cases) {
+      held_in[head] = held_in[head].And(held_in[next]);
+    }
+  }
+  std::vector<SlotClass> classes;
+  std::vector<int32_t> number(gathered_.size(), -1);
+  const auto renumber = [&](std::vector<int32_t>& of_chunks) {
+    for (int32_t& of_chunk : of_chunks) {
+      const size_t to = shared[static_cast<size_t>(of_chunk)];
+      if (number[to] < 0) {
+        number[to] = static_cast<int32_t>(classes.size());
+        classes.push_back(gathered_[to]);
+      }
+      of_chunk = number[to];
+    }
+  };
+  renumber(slot_class_);
+  renumber(grad_class_);
+  gathered_ = std::move(classes);
 }
 
 void SlotNeeds::ChoosePiece() {

@@ -67,6 +67,9 @@ class SlotNeeds {
  private:
   // Of a chunk's whole gradient.
   Bytes GradBytes(ChunkId chunk) const;
+  // Chunks of nearly one size share slots of the larger: what one of them does
+  // not hold the others may keep or fetch ahead.
+  void ShareClasses();
   void ChoosePiece();
 
   const MemoryPlanInput& input_;
