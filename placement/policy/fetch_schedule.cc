@@ -14,11 +14,11 @@
 namespace castor::internal {
 namespace {
 
-// Every fetch is given twice the time it takes alone. Once is enough where
-// nothing else is on its way; with gradients there, too, a simulated step of
-// the GPT in tools/examples/traces took 12 % longer, and nothing was gained by
-// three times.
-constexpr int64_t kLead = 2;
+// Every fetch is given six times the time it takes alone. Once is enough where
+// nothing else is on its way. With gradients there, too, simulated steps of the
+// GPT in tools/examples/traces took up to 7 % longer with twice that time, and
+// 6 % with three times.
+constexpr int64_t kLead = 6;
 
 // By fetch, the access after which it begins, -1: when the step does; its use:
 // on demand, before it.
@@ -30,7 +30,7 @@ std::vector<int64_t> BeginByDepth(int prefetch_depth,
   int64_t issued = -1;
   for (size_t j = 0; j < fetches.size(); ++j) {
     const DemandFetch& fetch = fetches[j];
-    int64_t issue = std::max(issued, fetch.not_before);
+    int64_t issue = std::max(issued, fetch.not_before());
     if (fetch.victim.valid()) issue = std::max<int64_t>(issue, 0);
     if (j >= depth && depth > 0) {
       issue = std::max(issue, fetches[j - depth].use);
@@ -51,7 +51,7 @@ std::vector<int64_t> BeginByDeadlines(const PlanProblem& problem,
   dated.reserve(fetches.size());
   int64_t earliest = -1;
   for (const DemandFetch& fetch : fetches) {
-    earliest = std::max(earliest, fetch.not_before);
+    earliest = std::max(earliest, fetch.not_before());
     // A copy that the step begins with goes once it has begun.
     if (fetch.victim.valid()) earliest = std::max<int64_t>(earliest, 0);
     dated.push_back(

@@ -3,13 +3,18 @@
 
 #include "placement/policy/next_use_policy.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "chunk/base/check.h"
+#include "placement/policy/fetch_forecast.h"
 #include "placement/policy/fetch_schedule.h"
+#include "placement/policy/plan_cost.h"
 #include "placement/policy/slot_replay.h"
+#include "placement/policy/spare_slots.h"
 #include "placement/policy/trace_pins.h"
 
 namespace castor {
@@ -18,6 +23,56 @@ namespace {
 // A step whose end state is its start state is usually found at once; a plan is
 // valid without it, so the search for one is short.
 constexpr int kMaxPasses = 4;
+
+std::vector<ChunkId> Sorted(std::vector<ChunkId> some,
+                            const std::vector<ChunkId>& others) {
+  some.insert(some.end(), others.begin(), others.end());
+  std::sort(some.begin(), some.end());
+  return some;
+}
+
+// `spare`, by class: slots for fetching ahead alone.
+Plan PlanWith(const std::vector<int64_t>& spare, const Trace& trace,
+              const PlanProblem& problem) {
+  PlanProblem fewer = problem;
+  for (size_t c = 0; c < spare.size(); ++c) fewer.slots[c] -= spare[c];
+  internal::SlotReplay replay(trace, fewer,
+                              [&](ChunkId chunk, int64_t next_use) {
+                                return next_use == internal::kNeverUsed
+                                           ? 0
+                                           : problem.fetch_cost[chunk.index()];
+                              });
+  std::vector<ChunkId> kept;
+  std::vector<ChunkId> spared;  // copies in the slots of `spare`
+  Plan plan;
+  for (int pass = 0; pass < kMaxPasses; ++pass) {
+    const std::vector<ChunkId> initial = Sorted(kept, spared);
+    internal::ServedTrace served =
+        internal::UseSpareSlots(problem, spare, replay.Run(kept), &spared);
+    plan = internal::ScheduleFetches(trace, problem, initial, served);
+    if (Sorted(served.survivors, spared) == initial) break;
+    kept = std::move(served.survivors);
+  }
+  return plan;
+}
+
+// How long a step stalls, where times are known, and what it fetches. Where
+// they are not, what is fetched on demand counts twice: nothing hides it.
+std::pair<int64_t, double> PriceOf(const Trace& trace,
+                                   const PlanProblem& problem,
+                                   const Plan& plan) {
+  const std::vector<double> costs = StepFetchCosts(problem, plan);
+  double cost = std::accumulate(costs.begin(), costs.end(), 0.0);
+  if (const auto foreseen = ForeseeFetches(trace, problem, plan)) {
+    return {foreseen->stall_ns, cost};
+  }
+  for (const Move& move : plan.moves) {
+    if (move.kind == MoveKind::kGather && move.cause == RunCause::kDemand) {
+      cost += problem.fetch_cost[move.chunk.index()];
+    }
+  }
+  return {0, cost};
+}
 
 }  // namespace
 
@@ -35,21 +90,17 @@ Result<Plan> PlanNextUse(const Trace& trace, const PlanProblem& problem) {
   CASTOR_RETURN_IF_ERROR(internal::CheckTrace(trace, problem));
   CASTOR_RETURN_IF_ERROR(internal::CheckFits(
       trace, problem, internal::PinnedCounts(trace, problem)));
-  internal::SlotReplay replay(trace, problem,
-                              [&](ChunkId chunk, int64_t next_use) {
-                                return next_use == internal::kNeverUsed
-                                           ? 0
-                                           : problem.fetch_cost[chunk.index()];
-                              });
-  std::vector<ChunkId> kept;
-  Plan plan;
-  for (int pass = 0; pass < kMaxPasses; ++pass) {
-    internal::ServedTrace served = replay.Run(kept);
-    plan = internal::ScheduleFetches(trace, problem, kept, served);
-    if (served.survivors == kept) break;
-    kept = std::move(served.survivors);
+  std::vector<int64_t> spare(problem.slots.size());
+  Plan plan = PlanWith(spare, trace, problem);
+  spare = internal::SpareSlots(trace, problem);
+  if (std::all_of(spare.begin(), spare.end(),
+                  [](int64_t slots) { return slots == 0; })) {
+    return plan;
   }
-  return plan;
+  Plan ahead = PlanWith(spare, trace, problem);
+  const bool better =
+      PriceOf(trace, problem, ahead) < PriceOf(trace, problem, plan);
+  return better ? ahead : plan;
 }
 
 ChunkId FirstStepVictim(std::span<const ChunkId> candidates, ChunkId current,

@@ -8,7 +8,8 @@
 // dear. Belady's rule weighed by cost (papers: distance over cost captures most
 // of what an exact plan gains when fetches come from several tiers), over the
 // cyclic trace. Fetches are then moved ahead into the time in which their slot
-// lies idle, so that fetching ahead never fetches more.
+// lies idle, which fetches no more. Where that leaves too many on demand, slots
+// are spared for fetching ahead (spare_slots.h), and a few more are fetched.
 // Decisions depend on positions in the trace, never on a clock, so all ranks
 // make the same ones. Pure functions, thread-safe.
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -31,12 +32,11 @@ ServedTrace SlotReplay::Run(const std::vector<ChunkId>& kept) {
   slots_.clear();
   free_.clear();
   for (int64_t count : problem_.slots) {
-    std::vector<Queued> free;
+    auto& free = free_.emplace_back();
     for (Slot& slot : slots_.emplace_back(static_cast<size_t>(count))) {
       slot.slot_class = slots_.size() - 1;
-      free.push_back({0, slot.idle_since, &slot});
+      free.emplace(slot.idle_since, &slot);
     }
-    free_.emplace_back(GoesLater(), std::move(free));
   }
   idle_.assign(problem_.slots.size(), {});
   taken_.assign(problem_.slots.size(), {});
@@ -52,11 +52,12 @@ ServedTrace SlotReplay::Run(const std::vector<ChunkId>& kept) {
     }
   }
   for (ChunkId chunk : kept) {
-    Slot* slot = FreeSlot(Index(problem_.param_class[chunk.index()]));
-    CASTOR_CHECK(slot != nullptr);
-    slot->copy = chunk;
-    at_[chunk.index()] = slot;
-    Idle(*slot, -1);
+    auto& free = free_[Index(problem_.param_class[chunk.index()])];
+    CASTOR_CHECK(!free.empty());
+    Slot& slot = *free.extract(free.begin()).value().second;
+    slot.copy = chunk;
+    at_[chunk.index()] = &slot;
+    Idle(slot, -1);
   }
   for (size_t i = 0; i < trace_.size(); ++i) {
     const int64_t moment = static_cast<int64_t>(i);
@@ -96,7 +97,7 @@ bool SlotReplay::GoesLater::operator()(const Queued& a, const Queued& b) const {
 
 void SlotReplay::Free(Slot& slot, int64_t moment) {
   slot.idle_since = moment;
-  free_[slot.slot_class].push({0, moment, &slot});
+  free_[slot.slot_class].emplace(moment, &slot);
 }
 
 void SlotReplay::Idle(Slot& slot, int64_t moment) {
@@ -113,15 +114,6 @@ bool SlotReplay::IsIdle(const Queued& queued) const {
   const Slot& slot = *queued.slot;
   return slot.copy.valid() && pins_[slot.copy.index()] == 0 &&
          slot.idle_since == queued.idle_since;
-}
-
-// The free slot that has been idle longest; null when there is none.
-SlotReplay::Slot* SlotReplay::FreeSlot(size_t slot_class) {
-  SlotQueue& free = free_[slot_class];
-  if (free.empty()) return nullptr;
-  Slot* slot = free.top().slot;
-  free.pop();
-  return slot;
 }
 
 SlotReplay::Slot* SlotReplay::VictimSlot(size_t slot_class, int64_t moment) {
@@ -144,26 +136,41 @@ SlotReplay::Slot* SlotReplay::VictimSlot(size_t slot_class, int64_t moment) {
   return best == nullptr ? nullptr : best->slot;
 }
 
-SlotReplay::Slot& SlotReplay::TakeSlot(size_t slot_class, int64_t moment,
-                                       ChunkId* victim) {
-  if (Slot* free = FreeSlot(slot_class); free != nullptr) return *free;
-  Slot* slot = VictimSlot(slot_class, moment);
-  CASTOR_CHECK(slot != nullptr);  // CheckFits
-  *victim = slot->copy;
-  at_[slot->copy.index()] = nullptr;
-  slot->copy = ChunkId();
-  return *slot;
+ChunkId SlotReplay::Empty(Slot& slot) {
+  const ChunkId copy = std::exchange(slot.copy, ChunkId());
+  if (copy.valid()) at_[copy.index()] = nullptr;
+  return copy;
 }
 
+// The one that has been idle longest of those without a copy and those whose
+// copy is never used again: so that its fetch may begin early.
+SlotReplay::Slot& SlotReplay::FetchSlot(size_t slot_class, int64_t moment) {
+  auto& free = free_[slot_class];
+  Slot* victim = VictimSlot(slot_class, moment);
+  if (!free.empty()) {
+    const auto [idle_since, longest] = *free.begin();
+    if (victim == nullptr || idle_since <= victim->idle_since ||
+        NextUse(victim->copy.index(), moment) != kNeverUsed) {
+      free.erase(free.begin());
+      return *longest;
+    }
+  }
+  CASTOR_CHECK(victim != nullptr);  // CheckFits
+  return *victim;
+}
+
+// The one that has been idle shortest of those without a copy: the others are
+// for fetches.
 SlotReplay::Slot& SlotReplay::BlockSlot(size_t slot_class, int64_t moment,
                                         size_t slice) {
-  RoomDrop drop{ChunkId(), slice};
-  Slot& slot = TakeSlot(slot_class, moment, &drop.chunk);
-  if (drop.chunk.valid()) {
-    served_.drops.push_back(drop);
-    dropped_at_[drop.chunk.index()] = moment;
-  }
-  return slot;
+  auto& free = free_[slot_class];
+  if (!free.empty()) return *free.extract(std::prev(free.end())).value().second;
+  Slot* slot = VictimSlot(slot_class, moment);
+  CASTOR_CHECK(slot != nullptr);  // CheckFits
+  const ChunkId copy = Empty(*slot);
+  served_.drops.push_back({copy, slice});
+  dropped_at_[copy.index()] = moment;
+  return *slot;
 }
 
 void SlotReplay::Untake(size_t slot_class, int64_t moment, int64_t taken) {
@@ -198,12 +205,11 @@ void SlotReplay::Serve(int64_t moment) {
     case AccessKind::kUse:
       if (param_class == kNoSlotClass) return;
       if (at_[chunk] == nullptr) {
-        DemandFetch fetch{id, ChunkId(), moment, -1};
-        Slot& slot = TakeSlot(Index(param_class), moment, &fetch.victim);
-        fetch.not_before = std::max(slot.idle_since, dropped_at_[chunk]);
+        Slot& slot = FetchSlot(Index(param_class), moment);
+        served_.fetches.push_back(
+            {id, Empty(slot), moment, slot.idle_since, dropped_at_[chunk]});
         slot.copy = id;
         at_[chunk] = &slot;
-        served_.fetches.push_back(fetch);
       }
       ++pins_[chunk];
       at_[chunk]->idle_since = moment;

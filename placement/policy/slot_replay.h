@@ -7,12 +7,15 @@
 // Serves a trace on demand, slot by slot, for the policies' .cc files: each of
 // them says only which copy goes when a slot is wanted. Thread-compatible.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
 #include <map>
 #include <queue>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "chunk/base/ids.h"
@@ -32,11 +35,14 @@ using DropCost = std::function<double(ChunkId chunk, int64_t next_use)>;
 
 struct DemandFetch {
   ChunkId chunk;
-  ChunkId victim;   // dropped for it; not valid: the slot was free
-  int64_t use = 0;  // moment that needs it
-  // The access after which it may begin: the last one of its slot, or the one
-  // whose gradient took the place of the chunk's copy before.
-  int64_t not_before = -1;
+  ChunkId victim;           // dropped for it; not valid: the slot was free
+  int64_t use = 0;          // moment that needs it
+  int64_t idle_since = -1;  // its slot: the last access of that; -1: none yet
+  // The access that took the place of the chunk's copy before; -1: none did.
+  int64_t dropped_at = -1;
+
+  // The access after which it may begin.
+  int64_t not_before() const { return std::max(idle_since, dropped_at); }
 };
 
 // A copy that makes room for what is no copy.
@@ -89,10 +95,10 @@ class SlotReplay {
   // Nobody uses the slot's copy from `moment` on.
   void Idle(Slot& slot, int64_t moment);
   bool IsIdle(const Queued& queued) const;
-  Slot* FreeSlot(size_t slot_class);
   Slot* VictimSlot(size_t slot_class, int64_t moment);
-  // A slot without a copy; the copy that was dropped for it, if any, is told.
-  Slot& TakeSlot(size_t slot_class, int64_t moment, ChunkId* victim);
+  // The copy that is dropped, none where there was none.
+  ChunkId Empty(Slot& slot);
+  Slot& FetchSlot(size_t slot_class, int64_t moment);
   // A slot for what is no copy; what is dropped for it goes in `slice`.
   Slot& BlockSlot(size_t slot_class, int64_t moment, size_t slice);
   // As many slots of each class as are taken then.
@@ -107,7 +113,8 @@ class SlotReplay {
   const DropCost cost_;
   std::vector<std::vector<int64_t>> uses_;  // by chunk, moments of kUse
   std::vector<std::vector<Slot>> slots_;    // by class; never resized in a run
-  std::vector<SlotQueue> free_;             // by class
+  // By class, the one that has been idle longest first.
+  std::vector<std::set<std::pair<int64_t, Slot*>>> free_;
   // By class and the cost of dropping their copies. A slot whose copy was used
   // or dropped since stays until it is on top.
   std::vector<std::map<double, SlotQueue>> idle_;

@@ -24,7 +24,8 @@ namespace {
 
 // Waits that are a smaller part of the steps hold nothing up.
 constexpr double kWorthSaying = 0.01;
-// A step is at least so much shorter, or it is not proposed.
+// A step is at least so much shorter, and by what the simulation misses of the
+// step that was measured, or it is not proposed.
 constexpr double kWorthDoing = 0.05;
 // A simulation that is further off tells nothing.
 constexpr double kMostOff = 0.25;
@@ -303,6 +304,7 @@ Advice AdviceFor(const Result<RunModel>& model, const RunStatistics& run) {
         NsText(advice.simulated_ns), NsText(advice.measured_ns));
     return advice;
   }
+  const double worth = kWorthDoing + std::abs(off);
   const Candidates candidates(*model, run);
   std::vector<Proposal> found;
   for (Proposal candidate : candidates.all()) {
@@ -312,7 +314,7 @@ Advice AdviceFor(const Result<RunModel>& model, const RunStatistics& run) {
     if (!step.ok()) continue;  // it does not fit
     const double gain = 1 - static_cast<double>(step->ns()) /
                                 static_cast<double>(advice.simulated_ns);
-    if (gain < kWorthDoing) continue;
+    if (gain < worth) continue;
     candidate.ns = step->ns();
     candidate.why = WhyShorter(*as_it_was, *step);
     found.push_back(std::move(candidate));
@@ -339,7 +341,7 @@ Advice AdviceFor(const Result<RunModel>& model, const RunStatistics& run) {
     advice.why_none = fmt::format(
         "none of {} other budgets, homes and options makes the "
         "simulated step {} shorter",
-        candidates.all().size(), Percent(kWorthDoing));
+        candidates.all().size(), Percent(worth));
   }
   return advice;
 }

@@ -158,9 +158,7 @@ TEST_F(ZeroEngineTest, DeadlinesChangeNoBitAndNoFetch) {
         EXPECT_EQ(of_steps(counter, 0), of_steps(counter, 1));
         EXPECT_GT(of_steps(counter, 1), 0);
       }
-      EXPECT_NE(of_steps(&EngineStats::prefetched_gathers, 0),
-                of_steps(&EngineStats::prefetched_gathers, 1))
-          << "they were to be planned otherwise";
+      EXPECT_GT(of_steps(&EngineStats::prefetched_gathers, 1), 0);
     }
   }
 }

@@ -53,6 +53,14 @@ int64_t Gathers(const Plan& plan) {
          });
 }
 
+int64_t OnDemand(const Plan& plan) {
+  return std::count_if(plan.moves.begin(), plan.moves.end(),
+                       [](const Move& move) {
+                         return move.kind == MoveKind::kGather &&
+                                move.cause == RunCause::kDemand;
+                       });
+}
+
 TEST(NextUsePolicyTest, EmptyTraceNeedsNothing) {
   const Result<Plan> plan = PlanNextUse({}, OneClass(3, 2, 2));
   ASSERT_THAT(plan, IsOk());
@@ -239,9 +247,57 @@ TEST(NextUsePolicyTest, EqualCostsNeedNoMoreGathersThanExhaustiveSearch) {
     const Result<Plan> plan = PlanNextUse(
         trace, OneClass(chunks, static_cast<int64_t>(slots), depth));
     ASSERT_THAT(plan, IsOk());
-    ASSERT_EQ(Gathers(*plan), FewestGathers(uses, 0, {}, slots))
+    const int64_t fewest = FewestGathers(uses, 0, {}, slots);
+    const Result<Plan> at_use =
+        PlanNextUse(trace, OneClass(chunks, static_cast<int64_t>(slots), 0));
+    ASSERT_THAT(at_use, IsOk());
+    ASSERT_EQ(Gathers(*at_use), fewest) << "round " << round;
+    // One more is fetched only for one that is no longer waited for.
+    ASSERT_LE(Gathers(*plan) + OnDemand(*plan), fewest + OnDemand(*at_use))
         << "round " << round;
+    ASSERT_GE(Gathers(*plan), fewest);
   }
+}
+
+TEST(NextUsePolicyTest, DearCopiesAreNotKeptWhereAllOthersWouldBeWaitedFor) {
+  // Every second chunk is dear, and its copy has too far to go to its next use
+  // for the slots that there are.
+  PlanProblem problem = OneClass(20, 5, 3);
+  for (size_t c = 0; c < 20; c += 2) problem.fetch_cost[c] = 3;
+  const Trace trace = Sweep(20);
+  const Result<Plan> plan = PlanNextUse(trace, problem);
+  ASSERT_THAT(plan, IsOk());
+  EXPECT_THAT(ValidatePlan(trace, problem, *plan), IsOk());
+  EXPECT_EQ(OnDemand(*plan), 0);
+  problem.prefetch_depth = 0;
+  const Plan at_use = *PlanNextUse(trace, problem);
+  EXPECT_GE(Gathers(*plan), Gathers(at_use));
+  EXPECT_LE(Gathers(*plan), Gathers(at_use) + 3);
+}
+
+TEST(NextUsePolicyTest, AGradientLeavesOtherSlotsToFetches) {
+  // In the backward, each gradient closes right before the next chunk's use.
+  Trace trace;
+  for (int c = 7; c >= 0; --c) {
+    for (const AccessKind kind :
+         {AccessKind::kUse, AccessKind::kUseEnd, AccessKind::kGradOpen,
+          AccessKind::kGradClose}) {
+      trace.push_back({kind, ChunkId(c)});
+    }
+  }
+  const Result<Plan> plan = PlanNextUse(trace, OneClass(8, 3, 3));
+  ASSERT_THAT(plan, IsOk());
+  EXPECT_THAT(ValidatePlan(trace, OneClass(8, 3, 3), *plan), IsOk());
+  EXPECT_EQ(Gathers(*plan), 8);
+  EXPECT_EQ(OnDemand(*plan), 0);
+}
+
+TEST(NextUsePolicyTest, CopiesInSpareSlotsStayAcrossTheStep) {
+  PlanProblem problem = OneClass(6, 6, 3);
+  problem.survives_step.assign(6, true);
+  const Plan all = *PlanNextUse(Sweep(6), problem);
+  EXPECT_EQ(all.initial.size(), 6u);
+  EXPECT_TRUE(all.moves.empty());
 }
 
 TEST(NextUsePolicyTest, RefusesTracesThatNoStepCouldMake) {

@@ -117,8 +117,8 @@ const Planted kPlanted[] = {
        t->options.host_budget = KiB(160);
        t->machine.nvme_read = LinkModel{100'000'000, 5'000};
      }},
-    // Reads wait behind writes: it is one drive.
-    {"a drive that writes slowly", "nvme -> host holds the step up",
+    // Reads are ahead of use, and updates wait for their writes.
+    {"a drive that writes slowly", "host -> nvme holds the step up",
      [](TwinTraining* t) {
        Tight(t);
        t->options.host_budget = KiB(240);
