@@ -17,6 +17,7 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -96,6 +97,19 @@ std::string LastLine(std::string_view text) {
   return std::string(text);
 }
 
+// This process's environment but for PYTHONOPTIMIZE, which takes docstrings
+// away that libraries read.
+std::vector<char*> Environment() {
+  std::vector<char*> kept;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (!std::string_view(*entry).starts_with("PYTHONOPTIMIZE=")) {
+      kept.push_back(*entry);
+    }
+  }
+  kept.push_back(nullptr);
+  return kept;
+}
+
 // Starts the program; 0, or the system's reason.
 int Start(std::vector<std::string>& words, int input, int output, int error,
           pid_t* child) {
@@ -111,7 +125,7 @@ int Start(std::vector<std::string>& words, int input, int output, int error,
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
   const int refused = ::posix_spawnp(child, arguments[0], &actions, &attributes,
-                                     arguments.data(), environ);
+                                     arguments.data(), Environment().data());
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   return refused;

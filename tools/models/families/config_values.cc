@@ -128,11 +128,33 @@ Status BadValue(std::string_view key, std::string_view is,
       fmt::format("{} is {} where {} belongs", Quoted(key), is, belongs));
 }
 
+// The text with null for what Python's json writes of infinities. Every byte
+// stays where it was, for messages.
+std::string WithoutInfinities(std::string_view json) {
+  constexpr std::string_view kWords[] = {"-Infinity", "Infinity"};
+  std::string text(json);
+  bool quoted = false;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (text[at] == '"') quoted = !quoted;
+    if (quoted) {
+      at += text[at] == '\\';
+      continue;
+    }
+    for (std::string_view word : kWords) {
+      if (text.compare(at, word.size(), word) != 0) continue;
+      std::string null = "null";
+      null.resize(word.size(), ' ');
+      text.replace(at, word.size(), null);
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 Result<ConfigValues> ConfigValues::Parse(std::string_view json) {
   ConfigHandler handler;
-  CASTOR_RETURN_IF_ERROR(ReadStrictJson(json, handler));
+  CASTOR_RETURN_IF_ERROR(ReadStrictJson(WithoutInfinities(json), handler));
   return handler.Take();
 }
 

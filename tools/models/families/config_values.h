@@ -28,7 +28,8 @@ inline constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
 class ConfigValues {
  public:
   // Where the file describes several parts of a model (`text_config`), these
-  // are the values of the language part.
+  // are the values of the language part. Infinity, which older files have and
+  // JSON does not, reads as null.
   static Result<ConfigValues> Parse(std::string_view json);
 
   // The values of the whole model, where Parse took those of a part.

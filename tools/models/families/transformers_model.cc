@@ -163,6 +163,14 @@ Result<FamilyModel> AskTransformers(std::string_view json,
                     "have for {}",
                     Quoted(architecture), model.library, model.family));
   }
+  CASTOR_ASSIGN_OR_RETURN(const bool ties,
+                          whole.BoolOrNull("tie_word_embeddings", true));
+  if (!ties && !model.tied.empty()) {
+    model.notes.push_back(fmt::format(
+        "the config says tie_word_embeddings false, and {} has {} "
+        "tied to {} all the same",
+        model.library, model.tied.front().name, model.tied.front().to));
+  }
   return model;
 }
 

@@ -10,6 +10,7 @@
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
+#include "tests/support/status_matchers.h"
 
 namespace castor {
 namespace {
@@ -61,6 +62,19 @@ TEST(ConfigValuesTest, TakesNullForNo) {
   EXPECT_TRUE(*config.BoolOrNull("y", false));
   EXPECT_TRUE(*config.BoolOrNull("m", true));
   EXPECT_FALSE(config.BoolOrNull("i", true).ok());
+}
+
+TEST(ConfigValuesTest, ReadsInfinityAsNull) {
+  ASSERT_OK_AND_ASSIGN(
+      const ConfigValues config,
+      ConfigValues::Parse(R"({"a":Infinity,"b":[0.0, -Infinity],"c":7,)"
+                          R"("d":"say \"Infinity"})"));
+  EXPECT_TRUE(config.IsNull("a"));
+  EXPECT_TRUE(config.IsList("b"));
+  EXPECT_THAT(config.Int("c", 0), IsOkAndHolds(7));
+  EXPECT_THAT(config.String("d", ""), IsOkAndHolds("say \"Infinity"));
+  EXPECT_THAT(ConfigValues::Parse(R"({"a":Infinite})"),
+              StatusIs(ErrorCode::kMalformed, HasSubstr("(at byte ")));
 }
 
 TEST(ConfigValuesTest, ReadsStrings) {

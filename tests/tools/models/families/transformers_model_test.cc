@@ -8,6 +8,7 @@
 #include <signal.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -73,6 +74,31 @@ TEST_F(TransformersModelTest, TakesTheLibrarysListInTheTypeOfTheConfig) {
                   "for gema, as GemaLM",
                   "the config names the architecture \"Gema\", which "
                   "transformers 5.0.1 does not have for gema"));
+}
+
+TEST_F(TransformersModelTest, SaysWhatTheLibraryTiesAgainstTheConfig) {
+  constexpr char kUntied[] =
+      R"({"model_type":"gema","tie_word_embeddings":false})";
+  ASSERT_OK_AND_ASSIGN(
+      const FamilyModel model,
+      AskTransformers(kUntied, ConfigValues::Parse(kUntied).value(),
+                      FakePython(folder_, kList)));
+  ASSERT_EQ(model.notes.size(), 2u);
+  EXPECT_EQ(model.notes[1],
+            "the config says tie_word_embeddings false, and transformers 5.0.1 "
+            "has head tied to model.b all the same");
+}
+
+TEST_F(TransformersModelTest, KeepsDocstringsForTheLibrary) {
+  setenv("PYTHONOPTIMIZE", "2", 1);
+  const std::string seen = folder_.At("seen");
+  ASSERT_THAT(
+      Ask("printf '%s' \"${PYTHONOPTIMIZE-unset}\" >'" + seen + "'\n" + kList),
+      IsOk());
+  unsetenv("PYTHONOPTIMIZE");
+  std::string text;
+  std::getline(std::ifstream(seen), text);
+  EXPECT_EQ(text, "unset");
 }
 
 TEST_F(TransformersModelTest, GivesThePythonTheScriptAndTheConfigAndNoShell) {
