@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <optional>
@@ -165,11 +166,16 @@ Result<FamilyModel> AskTransformers(std::string_view json,
   }
   CASTOR_ASSIGN_OR_RETURN(const bool ties,
                           whole.BoolOrNull("tie_word_embeddings", true));
-  if (!ties && !model.tied.empty()) {
-    model.notes.push_back(fmt::format(
-        "the config says tie_word_embeddings false, and {} has {} "
-        "tied to {} all the same",
-        model.library, model.tied.front().name, model.tied.front().to));
+  // Of a model with an encoder, embeddings are one tensor whatever it says.
+  const auto head = std::find_if(
+      model.tied.begin(), model.tied.end(), [](const TiedName& each) {
+        return each.name.find("head") != each.name.npos;
+      });
+  if (!ties && head != model.tied.end()) {
+    model.notes.push_back(
+        fmt::format("the config says tie_word_embeddings false, and {} has {} "
+                    "tied to {} all the same",
+                    model.library, head->name, head->to));
   }
   return model;
 }
