@@ -160,8 +160,8 @@ struct ZeroOptions {
   int prefetch_depth = 3;
   // kDeadlines: each is begun as late as it may and still be there, as many
   // under way as that takes, in whatever slots are idle. The depth then only
-  // says how many slots Seal sets aside, and sets no limit, however few these
-  // became: with 0 none are, and fetches still begin ahead where one is idle.
+  // says how many slots Seal sets aside and a plan may spare, and sets no limit:
+  // with 0 there are none, and fetches still begin ahead where one is idle.
   // Deadlines are made of `machine`, which must know every link that fetches
   // pass, and of `step_compute_ns`, never of a clock; where either is missing
   // it is as kDepth, and said once.

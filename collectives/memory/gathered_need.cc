@@ -33,16 +33,27 @@ class Counter {
   }
 
   std::vector<int64_t> Declared(const std::vector<HeldTogether>& held) const {
-    std::vector<int64_t> peak;
-    for (const std::vector<int64_t>& of_class : ByMoment(held)) {
-      peak.push_back(*std::max_element(of_class.begin(), of_class.end()));
-    }
+    std::vector<int64_t> peak(classes_, 0);
+    ForEachMoment(held, [&](size_t, const std::vector<int64_t>& now) {
+      for (size_t c = 0; c < classes_; ++c) peak[c] = std::max(peak[c], now[c]);
+    });
     return peak;
   }
 
-  // REQUIRES: a moment.
   std::vector<std::vector<int64_t>> ByMoment(
       const std::vector<HeldTogether>& held) const {
+    std::vector<std::vector<int64_t>> by_moment(
+        classes_, std::vector<int64_t>(held.size()));
+    ForEachMoment(held, [&](size_t m, const std::vector<int64_t>& now) {
+      for (size_t c = 0; c < classes_; ++c) by_moment[c][m] = now[c];
+    });
+    return by_moment;
+  }
+
+  // Tells `visit` of each moment the slots held then, by class.
+  template <typename Visit>
+  void ForEachMoment(const std::vector<HeldTogether>& held,
+                     const Visit& visit) const {
     const std::vector<Span> open = OpenGrads(held);
     // By moment and class: slots that gradients take from it on, less those
     // that they do no longer.
@@ -55,8 +66,6 @@ class Counter {
       ++change[open[c].begin][of_class];
       --change[open[c].end][of_class];
     }
-    std::vector<std::vector<int64_t>> by_moment(
-        classes_, std::vector<int64_t>(held.size()));
     std::vector<int64_t> grads(classes_, 0);
     std::vector<size_t> counted_at(open.size(), held.size());  // by chunk
     for (size_t m = 0; m < held.size(); ++m) {
@@ -70,9 +79,8 @@ class Counter {
         const bool counted = in_place_ && grad.begin <= m && m < grad.end;
         if (!counted) ++now[ClassOf(chunk)];
       }
-      for (size_t c = 0; c < classes_; ++c) by_moment[c][m] = now[c];
+      visit(m, now);
     }
-    return by_moment;
   }
 
   std::vector<int64_t> Undeclared() const {

@@ -67,12 +67,21 @@ SlotNeeds::SlotNeeds(const MemoryPlanInput& input) : input_(input) {
 
 void SlotNeeds::ShareClasses() {
   const std::vector<HeldTogether>& held = input_.declared.held;
-  if (held.empty() || gathered_.size() == 1) return;
-  // Where parameters are whole at home, any may be used there, without a slot.
+  const bool whole = input_.sharding.replicated(StateKind::kParam);
+  // An estimated step may hold more, and limits put parameters of any chunk
+  // where they are used without a slot: then sharing might take more.
+  const bool known = !held.empty() && !input_.declared.estimate &&
+                     !(whole && input_.limits.has_value());
+  constexpr size_t kMostCounts = size_t{1} << 24;  // 128 MiB of them
+  if (!known || gathered_.size() == 1 ||
+      gathered_.size() > kMostCounts / held.size()) {
+    return;
+  }
+  // Budgets leave none or all parameters on the device, where they are whole.
   std::vector<std::vector<HeldSlots>> cases;
-  for (const bool whole : {false, true}) {
-    if (whole && !input_.sharding.replicated(StateKind::kParam)) break;
-    const std::vector<bool> direct(chunks(), whole);
+  for (const bool on_device : {false, true}) {
+    if (on_device && !whole) break;
+    const std::vector<bool> direct(chunks(), on_device);
     const std::vector<int64_t> least = GatheredNeed(
         layout(), slot_class_, std::vector<HeldTogether>(1), direct,
         grad_class_, input_.whole_grads, input_.grads_in_place);
@@ -83,6 +92,8 @@ void SlotNeeds::ShareClasses() {
       of_class.push_back({std::move(by_moment), least[of_class.size()]});
     }
   }
+  std::vector<int64_t> chunks_of(gathered_.size());
+  for (const int32_t each : slot_class_) ++chunks_of[static_cast<size_t>(each)];
   std::vector<size_t> by_size(gathered_.size());
   std::iota(by_size.begin(), by_size.end(), size_t{0});
   std::sort(by_size.begin(), by_size.end(), [this](size_t a, size_t b) {
@@ -95,7 +106,9 @@ void SlotNeeds::ShareClasses() {
     if (next == head) continue;
     const Bytes large = gathered_[head].slot_bytes;
     const Bytes small = gathered_[next].slot_bytes;
-    bool shares = small * 4 >= large * 3;
+    // Copies of all of them take a twentieth more at most.
+    bool shares = large * 20 * (chunks_of[head] + chunks_of[next]) <=
+                  (large * chunks_of[head] + small * chunks_of[next]) * 21;
     for (const std::vector<HeldSlots>& held_in : cases) {
       shares = shares &&
                large * held_in[head].And(held_in[next]).most() <=
@@ -105,6 +118,7 @@ void SlotNeeds::ShareClasses() {
       shared[next] = head = next;
       continue;
     }
+    chunks_of[head] += chunks_of[next];
     for (std::vector<HeldSlots>& held_in : cases) {
       held_in[head] = held_in[head].And(held_in[next]);
     }

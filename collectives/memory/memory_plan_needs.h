@@ -67,8 +67,8 @@ class SlotNeeds {
  private:
   // Of a chunk's whole gradient.
   Bytes GradBytes(ChunkId chunk) const;
-  // Chunks of nearly one size share slots of the larger: what one of them does
-  // not hold the others may keep or fetch ahead.
+  // Chunks of nearly one size share slots of the larger, where a step holds no
+  // more bytes so: a slot that one size leaves idle serves the others.
   void ShareClasses();
   void ChoosePiece();
 

@@ -224,6 +224,7 @@ SealOptions FirstStepOf(const ChunkLayout& layout,
                         const SealOptions& declared) {
   SealOptions first = declared;
   if (!declared.grow || !declared.held.empty()) return first;
+  first.estimate = true;
   for (size_t c = 0; c < layout.chunks().size(); ++c) {
     HeldTogether& moment = first.held.emplace_back();
     moment.params = layout.chunk(ChunkId(static_cast<int32_t>(c))).params;

@@ -11,8 +11,9 @@
 // number of slots at any moment; classes of slots do not touch one another.
 // Copies of frozen chunks, kept from one step to the next, close the trace to a
 // circle: then the plan comes with a bound and is most often proved best as
-// well. What is fetched when follows as for the `auto` policy: on demand, and
-// then moved ahead into the time in which its slot lies idle.
+// well. What is fetched when follows: on demand, and then moved ahead into the
+// time in which its slot lies idle. No slots are spared for that, as the `auto`
+// policy does, so a plan with a proof may stall for longer.
 //
 // Where slots may hold copies of shards instead (PlanProblem::shard_cost), how
 // many do, and what is kept in either kind, is searched together

@@ -16,8 +16,8 @@ namespace {
 
 // Every fetch is given six times the time it takes alone. Once is enough where
 // nothing else is on its way. With gradients there, too, simulated steps of the
-// GPT in tools/examples/traces took up to 7 % longer with twice that time, and
-// 6 % with three times.
+// GPT in tools/examples/traces took up to 7 % longer with a lead of 2, and 6 %
+// with 3.
 constexpr int64_t kLead = 6;
 
 // By fetch, the access after which it begins, -1: when the step does; its use:

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -31,6 +32,11 @@ std::vector<ChunkId> Sorted(std::vector<ChunkId> some,
   return some;
 }
 
+double CostOf(const PlanProblem& problem, const Plan& plan) {
+  const std::vector<double> costs = StepFetchCosts(problem, plan);
+  return std::accumulate(costs.begin(), costs.end(), 0.0);
+}
+
 // `spare`, by class: slots for fetching ahead alone.
 Plan PlanWith(const std::vector<int64_t>& spare, const Trace& trace,
               const PlanProblem& problem) {
@@ -44,34 +50,49 @@ Plan PlanWith(const std::vector<int64_t>& spare, const Trace& trace,
                               });
   std::vector<ChunkId> kept;
   std::vector<ChunkId> spared;  // copies in the slots of `spare`
-  Plan plan;
+  Plan best;
+  double least = std::numeric_limits<double>::infinity();
   for (int pass = 0; pass < kMaxPasses; ++pass) {
     const std::vector<ChunkId> initial = Sorted(kept, spared);
     internal::ServedTrace served =
         internal::UseSpareSlots(problem, spare, replay.Run(kept), &spared);
-    plan = internal::ScheduleFetches(trace, problem, initial, served);
+    Plan plan = internal::ScheduleFetches(trace, problem, initial, served);
+    const double cost = CostOf(problem, plan);
+    if (cost < least) {
+      least = cost;
+      best = std::move(plan);
+    }
     if (Sorted(served.survivors, spared) == initial) break;
     kept = std::move(served.survivors);
   }
-  return plan;
+  return best;
 }
 
-// How long a step stalls, where times are known, and what it fetches. Where
-// they are not, what is fetched on demand counts twice: nothing hides it.
-std::pair<int64_t, double> PriceOf(const Trace& trace,
-                                   const PlanProblem& problem,
-                                   const Plan& plan) {
-  const std::vector<double> costs = StepFetchCosts(problem, plan);
-  double cost = std::accumulate(costs.begin(), costs.end(), 0.0);
-  if (const auto foreseen = ForeseeFetches(trace, problem, plan)) {
-    return {foreseen->stall_ns, cost};
+// What a step fetches and what it waits for. Where times are known that is the
+// time of its fetches and the time for which it stalls. Where they are not, a
+// fetch on demand counts half as much again as one ahead of use.
+double PriceOf(const Trace& trace, const PlanProblem& problem,
+               const Plan& plan) {
+  const auto foreseen = ForeseeFetches(trace, problem, plan);
+  double price = foreseen ? static_cast<double>(foreseen->stall_ns)
+                          : CostOf(problem, plan);
+  const auto add = [&](ChunkId chunk, bool on_demand) {
+    if (!foreseen) {
+      price += on_demand ? problem.fetch_cost[chunk.index()] / 2 : 0;
+      return;
+    }
+    for (const int64_t ns : problem.fetch_ns[chunk.index()]) {
+      price += static_cast<double>(ns);
+    }
+  };
+  for (const ChunkId chunk : plan.initial) {
+    if (!problem.survives_step[chunk.index()]) add(chunk, false);
   }
   for (const Move& move : plan.moves) {
-    if (move.kind == MoveKind::kGather && move.cause == RunCause::kDemand) {
-      cost += problem.fetch_cost[move.chunk.index()];
-    }
+    if (move.kind != MoveKind::kGather) continue;
+    add(move.chunk, move.cause == RunCause::kDemand);
   }
-  return {0, cost};
+  return price;
 }
 
 }  // namespace

@@ -142,25 +142,31 @@ ChunkId SlotReplay::Empty(Slot& slot) {
   return copy;
 }
 
-// The one that has been idle longest of those without a copy and those whose
-// copy is never used again: so that its fetch may begin early.
+// Takes the slot that has been idle longest, of those without a copy and those
+// whose copy is never used again: then the fetch may begin early.
 SlotReplay::Slot& SlotReplay::FetchSlot(size_t slot_class, int64_t moment) {
   auto& free = free_[slot_class];
-  Slot* victim = VictimSlot(slot_class, moment);
-  if (!free.empty()) {
-    const auto [idle_since, longest] = *free.begin();
-    if (victim == nullptr || idle_since <= victim->idle_since ||
-        NextUse(victim->copy.index(), moment) != kNeverUsed) {
-      free.erase(free.begin());
-      return *longest;
+  if (free.empty()) {
+    Slot* victim = VictimSlot(slot_class, moment);
+    CASTOR_CHECK(victim != nullptr);  // CheckFits
+    return *victim;
+  }
+  const auto [idle_since, longest] = *free.begin();
+  const auto worthless = idle_[slot_class].find(0);
+  if (worthless != idle_[slot_class].end()) {
+    SlotQueue& queue = worthless->second;
+    while (!queue.empty() && !IsIdle(queue.top())) queue.pop();
+    if (!queue.empty() && queue.top().idle_since < idle_since &&
+        NextUse(queue.top().slot->copy.index(), moment) == kNeverUsed) {
+      return *queue.top().slot;
     }
   }
-  CASTOR_CHECK(victim != nullptr);  // CheckFits
-  return *victim;
+  free.erase(free.begin());
+  return *longest;
 }
 
-// The one that has been idle shortest of those without a copy: the others are
-// for fetches.
+// Takes the slot that has been idle shortest, of those without a copy: fetches
+// may begin earlier in the others.
 SlotReplay::Slot& SlotReplay::BlockSlot(size_t slot_class, int64_t moment,
                                         size_t slice) {
   auto& free = free_[slot_class];

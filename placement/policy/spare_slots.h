@@ -7,11 +7,11 @@
 // Slots that are spared for fetching ahead, for the policies' .cc files. Where
 // a trace is served with all slots, the slot of a fetch may be in use until
 // right before it, and nothing is fetched ahead. So the trace is served with
-// fewer; the others take turns: a fetch goes to the one that has been idle
-// longest, and the slot that the replay would have given it is spared instead.
-// Its copy stays until that slot's own turn, and need not be fetched if it is
-// used before. Pure functions, thread-safe. Part of what the policies share
-// (slot_replay.h).
+// fewer slots, and the others take turns. A fetch goes to the spare slot that
+// has been idle longest. The slot that the replay gave this fetch is spared in
+// its place, and keeps its copy until its own turn comes. A copy that is used
+// before then need not be fetched. Pure functions, thread-safe. Part of what
+// the policies share (slot_replay.h).
 
 #include <cstdint>
 #include <vector>
@@ -28,8 +28,8 @@ namespace castor::internal {
 std::vector<int64_t> SpareSlots(const Trace& trace, const PlanProblem& problem);
 
 // The step that was served with fewer slots, with these. `copies` are in spare
-// slots when it begins; those that are there when it ends, and still valid
-// then, take their place. REQUIRES: a spare slot for each copy.
+// slots when the step begins. They become those that are there when the step
+// ends, and still valid then. REQUIRES: a spare slot for each copy.
 ServedTrace UseSpareSlots(const PlanProblem& problem,
                           const std::vector<int64_t>& spare, ServedTrace served,
                           std::vector<ChunkId>* copies);

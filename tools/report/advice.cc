@@ -24,8 +24,8 @@ namespace {
 
 // Waits that are a smaller part of the steps hold nothing up.
 constexpr double kWorthSaying = 0.01;
-// A step is at least so much shorter, and by what the simulation misses of the
-// step that was measured, or it is not proposed.
+// A proposal makes a step shorter by so much, beyond what the simulation misses
+// of the step that was measured.
 constexpr double kWorthDoing = 0.05;
 // A simulation that is further off tells nothing.
 constexpr double kMostOff = 0.25;
@@ -340,8 +340,10 @@ Advice AdviceFor(const Result<RunModel>& model, const RunStatistics& run) {
   if (advice.proposals.empty()) {
     advice.why_none = fmt::format(
         "none of {} other budgets, homes and options makes the "
-        "simulated step {} shorter",
-        candidates.all().size(), Percent(worth));
+        "simulated step {} shorter ({}, and {} by which the simulation misses "
+        "the step)",
+        candidates.all().size(), Percent(worth), Percent(kWorthDoing),
+        Percent(std::abs(off)));
   }
   return advice;
 }

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from castor import _abi
-from castor._engine import Engine, uninterrupted
+from castor._engine import Engine
+from castor._interrupts import uninterrupted
 from castor.errors import InvalidArgument
 from castor.torch._machine._device import Viewer
 

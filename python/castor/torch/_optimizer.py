@@ -14,7 +14,7 @@ from typing import Any, Callable, Optional
 import torch
 
 from castor import _abi
-from castor._engine import uninterrupted
+from castor._interrupts import uninterrupted
 from castor.errors import CastorError, FailedPrecondition, InvalidArgument
 from castor.torch._model import Param, read
 from castor.torch._optimizers._bare import HOOKS

@@ -82,11 +82,10 @@ class PlanChecker {
     }
     for (size_t c = 0; c < chunks(); ++c) {
       const int32_t k = plan_.problem.grad_class[c];
-      // Its own, or that of chunks that are a third larger at most.
+      // Its own, or that of larger chunks.
       const Bytes slot =
           plan_.device_classes[static_cast<size_t>(k)].slot_bytes;
       EXPECT_GE(slot, GatheredSize(c));
-      EXPECT_LE(slot * 3, GatheredSize(c) * 4);
     }
   }
 

@@ -112,13 +112,15 @@ TEST(MemoryPlanTest, CopiesStayInWhatIsLeftOnlyWhereAskedFor) {
   EXPECT_LT(bare->problem.slots[0], 10);
 }
 
-// Chunks of 4 KiB, and one of the last parameter's size, larger.
-ChunkLayout LayoutWithALarger(int64_t elements) {
+// Chunks of 4 KiB, then larger ones.
+ChunkLayout TwoSizes(int small, int large, int64_t elements) {
   std::vector<ParamSpec> specs;
-  for (int c = 0; c < 3; ++c) {
-    specs.push_back({"p" + std::to_string(c), {1024}, DType::kF32, true});
+  for (int c = 0; c < small + large; ++c) {
+    specs.push_back({"p" + std::to_string(c),
+                     {c < small ? 1024 : elements},
+                     DType::kF32,
+                     true});
   }
-  specs.push_back({"larger", {elements}, DType::kF32, true});
   PackOptions pack;
   pack.world = 2;
   const Elements sizes[] = {Elements(1024)};
@@ -126,7 +128,7 @@ ChunkLayout LayoutWithALarger(int64_t elements) {
 }
 
 TEST(MemoryPlanTest, ChunksOfNearlyOneSizeShareSlotsThatTheyDoNotHoldAtOnce) {
-  const ChunkLayout layout = LayoutWithALarger(1280);
+  const ChunkLayout layout = TwoSizes(1, 4, 1280);
   MemoryPlanInput input = Plain(layout, 3, MiB(1), MiB(1));
   const HeldTogether small{{ParamId(0)}, {ParamId(0)}};
   const HeldTogether large{{ParamId(3)}, {ParamId(3)}};
@@ -135,15 +137,20 @@ TEST(MemoryPlanTest, ChunksOfNearlyOneSizeShareSlotsThatTheyDoNotHoldAtOnce) {
   const MemoryPlan shared = *PlanMemory(input);
   EXPECT_EQ(shared.needed_slots, std::vector<int64_t>{2});
   EXPECT_EQ(shared.device_classes[0].slot_bytes, KiB(5));
-  EXPECT_EQ(shared.problem.param_class, std::vector<int32_t>(4, 0));
+  EXPECT_EQ(shared.problem.param_class, std::vector<int32_t>(5, 0));
+  const std::vector<int64_t> apart = {2, 2};
+  // A step that is only estimated may hold both at once.
+  input.declared.estimate = true;
+  EXPECT_EQ(PlanMemory(input)->needed_slots, apart);
+  input.declared.estimate = false;
   // Held at once, each in slots of the larger would take more.
   input.declared.held = {{{ParamId(0), ParamId(3)}, {ParamId(0), ParamId(3)}}};
-  EXPECT_EQ(PlanMemory(input)->needed_slots, (std::vector<int64_t>{2, 2}));
-  // Slots that are a third larger leave room for fewer copies.
-  const ChunkLayout apart = LayoutWithALarger(1472);
-  input.layout = &apart;
-  input.declared.held = {small, large};
-  EXPECT_EQ(PlanMemory(input)->needed_slots, (std::vector<int64_t>{2, 2}));
+  EXPECT_EQ(PlanMemory(input)->needed_slots, apart);
+  // One larger chunk would make copies of all others dearer.
+  const ChunkLayout few = TwoSizes(4, 1, 1280);
+  input.layout = &few;
+  input.declared.held = {small, {{ParamId(4)}, {ParamId(4)}}};
+  EXPECT_EQ(PlanMemory(input)->needed_slots, apart);
 }
 
 TEST(MemoryPlanTest, LeasesHaveASlotOfTheirOwn) {

@@ -170,6 +170,7 @@ TEST(FetchForecastTest, DeadlinesStallAsLittleAsADepthWithTheSameSlots) {
       problem.prefetch = PrefetchMode::kDeadlines;
       const Result<StepPlan> in_time = PlanStep(policy, made.trace, problem);
       ASSERT_THAT(in_time, IsOk());
+      ASSERT_THAT(ValidatePlan(made.trace, problem, in_time->plan), IsOk());
       const FetchForecast least =
           *ForeseeFetches(made.trace, problem, in_time->plan);
       problem.prefetch = PrefetchMode::kDepth;

@@ -15,7 +15,7 @@ from torch import nn
 
 import castor.torch as castor
 from castor._abi import lib
-from castor._engine import uninterrupted
+from castor._interrupts import uninterrupted
 
 MAKE: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "NAdam": lambda params: torch.optim.NAdam(params, lr=1e-2),

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 import castor.torch as castor
-from castor._engine import interruptible
+from castor._interrupts import interruptible
 from castor.torch._autograd import _saves
 from harness import adamw, close, train
 from models import PLAIN, Case, of_transformers, squares

@@ -96,7 +96,7 @@ const Planted kPlanted[] = {
      [](TwinTraining* t) {
        Tight(t);
        t->world = 2;
-       t->machine.host_to_device = LinkModel{150'000'000, 1'000};
+       t->machine.host_to_device = LinkModel{120'000'000, 1'000};
      }},
     {"a link with much latency", "host -> device holds the step up",
      [](TwinTraining* t) {

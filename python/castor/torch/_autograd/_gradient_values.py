@@ -18,7 +18,7 @@ from torch import Tensor
 
 from castor import _abi
 from castor._abi import lib
-from castor._engine import uninterrupted
+from castor._interrupts import uninterrupted
 from castor.errors import FailedPrecondition, InvalidArgument
 from castor.torch._model import Owner, Param
 from castor.torch._parameters._guards import in_grad_scaler, refuse_grad_scaler

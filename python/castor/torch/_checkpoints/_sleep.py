@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from castor import _abi
-from castor._engine import uninterrupted
+from castor._interrupts import uninterrupted
 from castor.errors import DoesNotFit, FailedPrecondition, InvalidArgument
 from castor.torch._checkpoints._state import runtime_of
 from castor.torch._model import read

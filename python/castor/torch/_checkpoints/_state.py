@@ -17,7 +17,8 @@ import torch
 from torch import nn
 
 from castor import _abi
-from castor._engine import checkpoints, uninterrupted
+from castor._engine import checkpoints
+from castor._interrupts import uninterrupted
 from castor.errors import FailedPrecondition, InvalidArgument
 from castor.sizes import format_size
 from castor.torch._checkpoints._weight_files import read_tensors

@@ -8,7 +8,7 @@ import gc
 import logging
 import re
 
-from castor._engine import uninterrupted
+from castor._interrupts import uninterrupted
 from castor.errors import DoesNotFit, FailedPrecondition, Unavailable
 from castor.sizes import format_size
 from castor.torch._machine._budgets import Budgets
