@@ -21,7 +21,7 @@ def peak() -> int:
 
 def main(autocast: bool, nvme: str, share: float) -> None:
     """`share`: of the states that the budgets hold together."""
-    config = GPT2Config(vocab_size=4096, n_positions=128, n_embd=768, n_layer=10, n_head=8, resid_pdrop=0, attn_pdrop=0, embd_pdrop=0, bos_token_id=0,
+    config = GPT2Config(vocab_size=4096, n_positions=128, n_embd=768, n_layer=5, n_head=8, resid_pdrop=0, attn_pdrop=0, embd_pdrop=0, bos_token_id=0,
                         eos_token_id=0)
     torch.set_num_threads(2)
     with castor.lazy_init() if nvme else contextlib.nullcontext():
