@@ -160,11 +160,11 @@ struct ZeroOptions {
   int prefetch_depth = 3;
   // kDeadlines: each is begun as late as it may and still be there, as many
   // under way as that takes, in whatever slots are idle. The depth then only
-  // says how many slots Seal sets aside and a plan may spare, and sets no limit:
-  // with 0 there are none, and fetches still begin ahead where one is idle.
-  // Deadlines are made of `machine`, which must know every link that fetches
-  // pass, and of `step_compute_ns`, never of a clock; where either is missing
-  // it is as kDepth, and said once.
+  // says how many slots Seal sets aside and a plan may spare, and sets no
+  // limit: with 0 there are none, and fetches still begin ahead where one is
+  // idle. Deadlines are made of `machine`, which must know every link that
+  // fetches pass, and of `step_compute_ns`, never of a clock; where either is
+  // missing it is as kDepth, and said once.
   PrefetchMode prefetch = PrefetchMode::kDepth;
   // How long a rank computes in a step, all its micro-batches together, as the
   // trainer declares it; 0: unknown. It is shared out over the recorded step by
