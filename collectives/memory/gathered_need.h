@@ -18,9 +18,9 @@
 
 namespace castor::internal {
 
-// Slots of each class, by the class of each chunk (`slot_class`, by ChunkId),
-// that the declared moments hold at once, and at least one where chunks of a
-// class are gathered or reduced at all. A chunk's gradient is held from the
+// Slots of each class that the declared moments hold at once. A class has one
+// at least where chunks of it are gathered or reduced at all. `slot_class` has
+// the class of each chunk, by ChunkId. A chunk's gradient is held from the
 // first moment that lists one of its parameters to the last, and to the end
 // when not all are listed. Where nothing is declared: two parameters and the
 // gradients of two chunks at a time. `direct`, by ChunkId: whether the chunk's

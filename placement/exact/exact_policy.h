@@ -5,10 +5,10 @@
 #define CASTOR_PLACEMENT_EXACT_EXACT_POLICY_H_
 
 // The `planned` policy: keep the copies that make the step's fetches cheapest,
-// and prove it. With homes fixed, slots of one size, a fixed cost per fetch and
-// one pass over the trace, that is an interval problem
-// (placement/exact/interval_flow.h) and the plan is the best there is, for any
-// number of slots at any moment; classes of slots do not touch one another.
+// and prove it. Homes are fixed, slots have one size, and a fetch has a fixed
+// cost. One pass over the trace is then an interval problem
+// (placement/exact/interval_flow.h), and the plan is the best there is, for any
+// number of slots at any moment. Classes of slots do not touch one another.
 // Copies of frozen chunks, kept from one step to the next, close the trace to a
 // circle: then the plan comes with a bound and is most often proved best as
 // well. What is fetched when follows: on demand, and then moved ahead into the

@@ -164,14 +164,14 @@ Result<FamilyModel> AskTransformers(std::string_view json,
                     "have for {}",
                     Quoted(architecture), model.library, model.family));
   }
-  CASTOR_ASSIGN_OR_RETURN(const bool ties,
-                          whole.BoolOrNull("tie_word_embeddings", true));
+  // What is no truth value to Castor may be one to the library.
+  const Result<bool> ties = whole.BoolOrNull("tie_word_embeddings", true);
   // Of a model with an encoder, embeddings are one tensor whatever it says.
   const auto head = std::find_if(
       model.tied.begin(), model.tied.end(), [](const TiedName& each) {
         return each.name.find("head") != each.name.npos;
       });
-  if (!ties && head != model.tied.end()) {
+  if (ties.ok() && !*ties && head != model.tied.end()) {
     model.notes.push_back(
         fmt::format("the config says tie_word_embeddings false, and {} has {} "
                     "tied to {} all the same",
