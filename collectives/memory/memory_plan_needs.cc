@@ -41,6 +41,28 @@ struct HeldSlots {
   }
 };
 
+// By class, where no parameters are used where they are; then, where a rank has
+// them whole, with all of them on the device. Seal sets slots aside for either.
+std::vector<std::vector<HeldSlots>> HeldInEachCase(
+    const MemoryPlanInput& input, const std::vector<int32_t>& slot_class,
+    const std::vector<int32_t>& grad_class) {
+  std::vector<std::vector<HeldSlots>> cases;
+  for (const bool on_device : {false, true}) {
+    if (on_device && !input.sharding.replicated(StateKind::kParam)) break;
+    const std::vector<bool> direct(slot_class.size(), on_device);
+    const std::vector<int64_t> least = GatheredNeed(
+        *input.layout, slot_class, std::vector<HeldTogether>(1), direct,
+        grad_class, input.whole_grads, input.grads_in_place);
+    std::vector<HeldSlots>& of_class = cases.emplace_back();
+    for (std::vector<int64_t>& by_moment : GatheredByMoment(
+             *input.layout, slot_class, input.declared.held, direct, grad_class,
+             input.whole_grads, input.grads_in_place)) {
+      of_class.push_back({std::move(by_moment), least[of_class.size()]});
+    }
+  }
+  return cases;
+}
+
 }  // namespace
 
 SlotNeeds::SlotNeeds(const MemoryPlanInput& input) : input_(input) {
@@ -77,21 +99,8 @@ void SlotNeeds::ShareClasses() {
       gathered_.size() > kMostCounts / held.size()) {
     return;
   }
-  // Budgets leave none or all parameters on the device, where they are whole.
-  std::vector<std::vector<HeldSlots>> cases;
-  for (const bool on_device : {false, true}) {
-    if (on_device && !whole) break;
-    const std::vector<bool> direct(chunks(), on_device);
-    const std::vector<int64_t> least = GatheredNeed(
-        layout(), slot_class_, std::vector<HeldTogether>(1), direct,
-        grad_class_, input_.whole_grads, input_.grads_in_place);
-    std::vector<HeldSlots>& of_class = cases.emplace_back();
-    for (std::vector<int64_t>& by_moment :
-         GatheredByMoment(layout(), slot_class_, held, direct, grad_class_,
-                          input_.whole_grads, input_.grads_in_place)) {
-      of_class.push_back({std::move(by_moment), least[of_class.size()]});
-    }
-  }
+  std::vector<std::vector<HeldSlots>> cases =
+      HeldInEachCase(input_, slot_class_, grad_class_);
   std::vector<int64_t> chunks_of(gathered_.size());
   for (const int32_t each : slot_class_) ++chunks_of[static_cast<size_t>(each)];
   std::vector<size_t> by_size(gathered_.size());
