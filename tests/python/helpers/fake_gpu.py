@@ -116,8 +116,8 @@ class FakeGpu(_device.Gpu):
 
         return view
 
-    def view_at(self, address: int, count: int, dtype: torch.dtype) -> torch.Tensor:
-        return _device.dlpack_viewer(torch.Size((count,)), dtype, _device.ON_CPU, 0)(address, None)
+    def view_at(self, address: int, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+        return _device.dlpack_viewer(shape, dtype, _device.ON_CPU, 0)(address, None)
 
     @contextlib.contextmanager
     def on_stream(self, stream: int) -> Iterator[None]:

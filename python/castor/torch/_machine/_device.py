@@ -233,9 +233,9 @@ class Gpu:
         """The allocator gives a tensor's memory to others only behind the current stream, too."""
         tensor.record_stream(torch.cuda.current_stream(self.torch_device))
 
-    def view_at(self, address: int, count: int, dtype: torch.dtype) -> torch.Tensor:
-        """A flat tensor over its memory."""
-        return dlpack_viewer(torch.Size((count,)), dtype, ON_CUDA, self.torch_device.index)(address, None)
+    def view_at(self, address: int, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+        """A tensor over its memory."""
+        return dlpack_viewer(shape, dtype, ON_CUDA, self.torch_device.index)(address, None)
 
     def on_stream(self, stream: int) -> Any:
         """What is done inside is queued there."""

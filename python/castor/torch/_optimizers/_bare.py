@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
+import operator
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Mapping
 from typing import Any
@@ -97,10 +99,16 @@ class Bare:
         vars(p).update(attributes)
         return p
 
-    def step(self, groups: list[dict[str, Any]], state: State) -> None:
-        """Updates the parameters of the groups by their gradients. `state` is taken, and is what the step leaves."""
+    def step(self, groups: list[dict[str, Any]], state: State) -> bool:
+        """Updates the parameters of the groups by their gradients. `state` is taken, and is what the step leaves.
+
+        Returns whether `numbers` may be others now.
+        """
         self.put(groups, state)
+        before = tuple(vars(self.optimizer).values())
         self._step(self.optimizer)
+        after = tuple(vars(self.optimizer).values())
+        return len(before) != len(after) or not all(map(operator.is_, before, after)) or any(map(isinstance, after, itertools.repeat(Tensor)))
 
 
 _VALUES_OF_MEMORY = {Tensor.untyped_storage, Tensor.storage, Tensor.data_ptr}
@@ -157,6 +165,8 @@ def globals_in(state: State) -> dict[Any, Any]:
 
 def same(one: Any, other: Any) -> bool:
     """Whether two values are equal, tensors in all their bits."""
+    if one is other:
+        return True
     if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
         return (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and one.shape == other.shape and one.dtype == other.dtype
                 and torch.equal(one, other))

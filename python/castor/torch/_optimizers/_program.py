@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
-"""Any optimizer of torch's kind, whose own code updates parameters window by window.
+"""Any optimizer of torch's kind, whose own code updates parameters window by window (_updates.py).
 
-The engine brings a window of values, gradients and states to where the update runs, and calls here. The optimizer sees tensors over that memory as
-its parameters. Every window of a step begins with the numbers from before the step, and all windows have to leave the same ones. What a state holds
-beside tensors of the parameter's shape, a count of steps, say, stays here.
+States of a parameter's shape are in chunks. What else a state holds, a count of steps, say, stays here.
 """
 
 from __future__ import annotations
 
-import contextlib
 import re
-import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Optional
 
 import torch
@@ -21,18 +17,18 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from castor import _abi
-from castor.errors import FailedPrecondition, InvalidArgument
+from castor.errors import InvalidArgument
 from castor.torch._model import Owner, Param, read
-from castor.torch._optimizers._bare import State, copied, globals_in, same
+from castor.torch._optimizers._bare import copied, same
 from castor.torch._optimizers._rule import Groups
-from castor.torch._optimizers._windows import MOST_STATES, Kept, Member, Piece, apart, floats_at, stand_in
+from castor.torch._optimizers._updates import Updates
+from castor.torch._optimizers._windows import MOST_STATES, Kept, Member
 
 # Names that the engine has itself, and words that its documents have beside states.
 _TAKEN = ("param", "grad", "master", "all", "budget", "communicator", "gathered", "home", "in_use", "kept", "leases", "norm", "peak", "prefetch", "rounding",
           "staging")
 _MOST = 1 << 18  # elements of a call on the host, but for a larger parameter that stays whole
 _MOST_ON_DEVICE = 1 << 24  # the same on a GPU
-_DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 
 
 class Program:
@@ -52,17 +48,12 @@ class Program:
         # The members take turns. What their states hold beside chunks is there twice until the step ends.
         self.update_bytes = max(member.facts.update_bytes(_MOST) for member in self._members) + self.other_bytes
         self.device_update_bytes = max(member.facts.update_bytes(_MOST_ON_DEVICE) for member in self._members) + self.other_bytes
-        self.error: Optional[BaseException] = None
         self._groups_first = [{name: copied(value) for name, value in group.items() if name != "params"}
                               for optimizer in optimizers for group in optimizer.param_groups]
-        self._counted: set[tuple[int, str]] = set()  # groups, and their numbers that steps change
         self._rates = [float(group.get("lr") or 0.0) for optimizer in optimizers for group in optimizer.param_groups]
         self._runtime: Any = None
         self._kept: dict[int, Kept] = {}  # by the parameter's number
-        self._groups: Optional[Groups] = None  # as they were when the step began
-        self._groups_after: dict[int, dict[str, Any]] = {}  # of those that a window of this step had parameters of
-        self._groups_idle: dict[int, dict[str, Any]] = {}  # of the others
-        self._sent: dict[int, dict[str, float]] = {}
+        self._updates = Updates(self._members)
 
     def _names(self) -> tuple[str, ...]:
         """Of places for states: the first of each optimizer has the first place, and so on."""
@@ -94,196 +85,29 @@ class Program:
         for p in runtime.params:
             if not p.frozen:
                 self._kept[p.number] = Kept(p, self._of_group[int(p.group[1:])])
-        runtime.engine.set_update(self._update)
+        self._updates.bind(runtime, self._kept)
 
     # Steps.
 
     def begin(self, groups: Groups) -> None:
-        if self._groups is not None:
-            return
-        self.error = None
-        snapshot = [{name: copied(value) for name, value in group.items() if name != "params"} for group in groups]
-        for index, group in enumerate(snapshot):
-            # The engine compares what ranks tell it.
-            numbers = {"lr": max(float(group.get("lr") or 0.0), 0.0), "weight_decay": zlib.crc32(repr(sorted(group.items(), key=str)).encode()) / 2**32}
-            if self._sent.get(index) != numbers:
-                self._runtime.engine.set_hyper_parameters(f"g{index}", **numbers)
-                self._sent[index] = numbers
-        for member in self._members:
-            member.before = member.bare.numbers()
-        if self._runtime.several:
-            for number, kept in self._kept.items():
-                kept.updates = self._runtime.engine.param(number).updates
-        self._groups = snapshot
+        self._updates.begin(groups)
 
     def end(self, groups: Groups, applied: bool) -> None:
-        if self._groups is None:
-            return
-        try:
-            if applied:
-                if self._runtime.several:
-                    self._count_others()
-                for member in self._members:
-                    if member.after is None:
-                        self._step(member, [])  # its groups count, though no gradient has come
-                self._commit(groups)
-            else:
-                for member in self._members:
-                    member.bare.set_numbers(member.before)
-        finally:
-            self._groups = None
-            self._groups_after.clear()
-            self._groups_idle.clear()
-            for member in self._members:
-                member.after = None
-            for kept in self._kept.values():
-                kept.after = None
-
-    def _commit(self, groups: Groups) -> None:
-        for index, numbers in (self._groups_idle | self._groups_after).items():
-            groups[index].update(numbers)
-            self._counted.update((index, name) for name in numbers)
-        for member in self._members:
-            if member.after is not None:
-                numbers, member.of_all = member.after
-                member.counted.update(name for name, value in numbers.items() if not same(value, member.before.get(name)))
-                member.bare.set_numbers(numbers)
-        for kept in self._kept.values():
-            if kept.after is not None:
-                kept.present, kept.rest = kept.after
-
-    def _count_others(self) -> None:
-        """Parameters whose elements other ranks have updated: their counts go on here, too."""
-        others: dict[Member, list[Any]] = defaultdict(list)
-        for number, kept in self._kept.items():
-            if kept.after is None and kept.p.elements and self._runtime.engine.param(number).updates > kept.updates:
-                if kept.member.facts.whole:
-                    kept.owns, kept.rest = False, None
-                else:
-                    others[kept.member].append((stand_in(kept), kept, [kept]))
-        for member, pieces in others.items():
-            self._step(member, pieces)
+        self._updates.end(groups, applied)
 
     def idle(self, groups: Groups) -> None:
-        self.begin(groups)
-        self.end(groups, True)
+        self._updates.begin(groups)
+        self._updates.end(groups, True)
+
+    @property
+    def error(self) -> Optional[BaseException]:
+        return self._updates.error
 
     def set_number(self, name: str, value: Any) -> bool:
         there = [member.bare for member in self._members if name in vars(member.bare.optimizer)]
         for bare in there:
             bare.set_numbers({name: value})
         return bool(there)
-
-    def _update(self, update: Any) -> None:
-        """One call of the engine's, on a thread of its own."""
-        try:
-            with self._where(update), torch.enable_grad():
-                self._update_runs(update)
-        except BaseException as error:
-            self.error = error
-            raise
-
-    @contextlib.contextmanager
-    def _where(self, update: Any) -> Iterator[None]:
-        if not update.on_device:
-            yield
-            return
-        with self._runtime.device.on_stream(update.stream or 0):
-            yield
-
-    def _update_runs(self, update: Any) -> None:
-        dtype = _DTYPES[update.grad_dtype.decode()]
-        pieces: dict[Member, list[Piece]] = defaultdict(list)
-        for run in update.runs[: update.run_count]:
-            kept = self._kept[run.param]
-            found = pieces[kept.member]
-            if kept.member.facts.whole or not found or not found[-1].take(kept, run, dtype.itemsize):
-                found.append(Piece(kept, run))
-        view = self._runtime.device.view_at if update.on_device else floats_at
-        for member, found in pieces.items():
-            self._step(member, [(self._tensors(piece, view, dtype, update.grad_factor), piece.kept, piece.members) for piece in found])
-
-    def _tensors(self, piece: Piece, view: Any, dtype: torch.dtype, factor: float) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        shape = piece.shape
-        values = view(piece.values, piece.elements, torch.float32).view(shape)
-        grad = view(piece.grad, piece.elements, dtype).view(shape)
-        if dtype is not torch.float32:
-            grad = grad.float()
-        if factor != 1:
-            grad = grad * factor
-        names = piece.kept.member.facts.states
-        return values, grad, {name: view(piece.states[place], piece.elements, torch.float32).view(shape) for place, name in enumerate(names)}
-
-    def _step(self, member: Member, pieces: list[tuple[tuple[Tensor, Tensor, dict[str, Tensor]], Kept, list[Kept]]]) -> None:
-        assert self._groups is not None
-        params: list[nn.Parameter] = []
-        of_group: dict[int, list[nn.Parameter]] = defaultdict(list)
-        state: State = defaultdict(dict, {name: copied(value) for name, value in member.of_all.items()})
-        memory: set[int] = set()  # storages of the windows
-        for (values, grad, states), kept, _ in pieces:
-            p = nn.Parameter(values)
-            vars(p).update(kept.attributes)
-            p.grad = grad
-            params.append(p)
-            of_group[int(kept.p.group[1:])].append(p)
-            memory.update(tensor.untyped_storage().data_ptr() for tensor in (values, grad, *states.values()))
-            if kept.rest is not None:
-                state[p] = {**{name: states[name] for name in kept.present}, **{name: copied(value) for name, value in kept.rest.items()}}
-        # All of its groups, as the optimizer knows them.
-        groups = []
-        for index, dims in zip(member.groups, member.dims):
-            own = {name: copied(value) for name, value in self._groups[index].items()}
-            none = [nn.Parameter(torch.zeros((1,) * dims))] if member.facts.placeholders else []
-            groups.append({**own, "params": of_group.get(index) or none})
-        member.bare.set_numbers(member.before)
-        member.bare.step(groups, state)
-        self._note(member, groups, of_group, state)
-        for p, ((values, _, states), kept, members) in zip(params, pieces):
-            self._take_back(p, values, states, state.get(p), memory, kept, members)
-
-    def _note(self, member: Member, groups: Groups, of_group: dict[int, list[nn.Parameter]], state: State) -> None:
-        """What the step left of numbers, which is the same for every window."""
-        assert self._groups is not None
-        alike = True
-        for index, group in zip(member.groups, groups):
-            before = self._groups[index]
-            after = {name: value for name, value in group.items() if name != "params" and not (name in before and same(value, before[name]))}
-            noted = self._groups_after if index in of_group else self._groups_idle
-            alike &= same(noted.setdefault(index, after), after)
-        left = (member.bare.numbers(), globals_in(state))
-        if member.after is None:
-            member.after = left
-        if not alike or not same(member.after, left):
-            raise FailedPrecondition(f"{member.bare.name} changes its own or its groups' numbers by the values of some parameters, and Castor brings them in windows: "
-                                     "give castor.wrap an optimizer whose numbers do not depend on values")
-
-    def _take_back(self, p: nn.Parameter, values: Tensor, states: dict[str, Tensor], left: Optional[dict[str, Any]], memory: set[int], kept: Kept,
-                   members: list[Kept]) -> None:
-        """What the optimizer left elsewhere goes to its place, all at once: some of it may lie in another's place."""
-        moved: list[tuple[Tensor, Tensor]] = []
-        present, rest = set(), {}
-        if p.data_ptr() != values.data_ptr():
-            moved.append((values, apart(p.detach(), memory)))
-        for name, value in ({} if left is None else left).items():
-            place = states.get(name)
-            if place is not None and isinstance(value, Tensor) and value.shape == p.shape:
-                present.add(name)
-                if value.data_ptr() != place.data_ptr():
-                    moved.append((place, apart(value, memory)))
-                continue
-            if place is None and isinstance(value, Tensor) and value.shape == p.shape and value.numel() > 1 and not kept.member.facts.whole:
-                raise FailedPrecondition(f"{kept.member.bare.name} has begun to keep a state {name}, which it did not in its first steps: "
-                                         "give castor.wrap an optimizer that keeps the same states from the start")
-            rest[name] = apart(value, memory)
-        for place, value in moved:
-            place.copy_(value)
-        after = (frozenset(present), None if left is None else rest)
-        for one in members:
-            if one.after is None:
-                one.after = after
-            elif one.after[0] != after[0] or not same(one.after[1], after[1]):
-                raise FailedPrecondition(f"{kept.member.bare.name} leaves parts of {one.p.name} with different numbers: "
-                                         "give castor.wrap an optimizer whose counts do not depend on values")
 
     # States.
 
@@ -338,7 +162,7 @@ class Program:
             numbers, of_all = member.first
             member.bare.set_numbers({name: numbers[name] for name in member.counted if name in numbers})
             member.of_all = {name: copied(value) for name, value in of_all.items()}
-        for index, name in self._counted:
+        for index, name in self._updates.counted:
             if name in self._groups_first[index]:
                 groups[index][name] = copied(self._groups_first[index][name])
             else:
@@ -405,7 +229,7 @@ class Program:
             method = getattr(kept.member.bare.optimizer, word, None)
             if not callable(method):
                 continue
-            index = int(kept.p.group[1:])
+            index = kept.group
             values, state = read(kept.p), self.state_of(kept.p, groups) or {}
             p = nn.Parameter(values.clone())
             group = {name: copied(value) for name, value in groups[index].items() if name != "params"}

@@ -4,14 +4,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
+from collections.abc import Sequence
 from typing import Any, Optional
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from castor import _abi
 from castor.torch._model import Param
-from castor.torch._optimizers._bare import Bare, globals_in, same
+from castor.torch._optimizers._bare import Bare, copied, globals_in, same
 from castor.torch._optimizers._facts import Facts, facts_of
 
 MOST_STATES = 8
@@ -30,15 +32,54 @@ class Member:
         self.counted: set[str] = set()  # its numbers that steps change
         self.before: dict[str, Any] = {}  # its numbers when the step began
         self.after: Optional[tuple[dict[str, Any], dict[Any, Any]]] = None  # both, once a window has been
+        self.moved = False  # its numbers may not be those from before the step
+
+    def placeholders(self, place: int) -> list[nn.Parameter]:
+        """What a group of its has where a window has none of the group's parameters."""
+        return [nn.Parameter(torch.zeros((1,) * self.dims[place]))] if self.facts.placeholders else []
+
+
+# What no step can change in its place.
+_FIXED = (bool, int, float, complex, str, type(None))
+
+
+class Before:
+    """What a group had beside parameters when a step began."""
+
+    __slots__ = ("_changeable", "values")
+
+    def __init__(self, group: dict[str, Any]) -> None:
+        self.values: dict[str, Any] = {}
+        self._changeable: list[str] = []
+        for name, value in group.items():
+            if name == "params":
+                continue
+            if isinstance(value, _FIXED) or (type(value) is tuple and all(isinstance(one, _FIXED) for one in value)):
+                self.values[name] = value
+            else:
+                self.values[name] = copied(value)
+                self._changeable.append(name)
+
+    def fresh(self) -> dict[str, Any]:
+        """A group for one window."""
+        made = self.values.copy()
+        for name in self._changeable:
+            made[name] = copied(made[name])
+        return made
+
+    def changed_in(self, group: dict[str, Any]) -> dict[str, Any]:
+        """What a step made other than it was."""
+        was = self.values
+        return {name: value for name, value in group.items() if name != "params" and not (name in was and same(value, was[name]))}
 
 
 class Kept:
     """What stays here of one parameter's state."""
 
-    __slots__ = ("after", "attributes", "member", "owns", "p", "present", "rest", "updates")
+    __slots__ = ("after", "attributes", "group", "member", "owns", "p", "present", "rest", "updates")
 
     def __init__(self, p: Param, member: Member) -> None:
-        self.p, self.member = p, member
+        self.p, self.member, self.group = p, member, int(p.group[1:])
         self.present: frozenset[str] = frozenset()  # names of its states in chunks
         self.rest: Optional[dict[str, Any]] = None  # None: no step yet
         # A script's own, which steps may look at.
@@ -75,9 +116,39 @@ class Piece:
         self.members.append(kept)
         return True
 
+    def taken(self, view: Any, dtype: torch.dtype, factor: float) -> Taken:
+        """`view` makes tensors of addresses. The gradient is of `dtype`, and to be multiplied by `factor`."""
+        shape = self.shape
+        values, grad = view(self.values, shape, torch.float32), view(self.grad, shape, dtype)
+        states = {name: view(address, shape, torch.float32) for name, address in zip(self.kept.member.facts.states, self.states)}
+        if dtype is not torch.float32:
+            grad = grad.float()
+        if factor != 1:
+            grad = grad * factor
+        return Taken(self.kept, self.members, values, grad, states, (self.values, self.grad, *self.states))
 
-def floats_at(address: int, count: int, dtype: torch.dtype) -> Tensor:
-    return torch.frombuffer((_abi.c_float * count).from_address(address), dtype=dtype)
+
+class Taken:
+    """A piece as tensors, and the parameter that an optimizer takes it for."""
+
+    __slots__ = ("kept", "members", "memory", "p", "states", "values")
+
+    def __init__(self, kept: Kept, members: list[Kept], values: Tensor, grad: Tensor, states: dict[str, Tensor], memory: Sequence[int]) -> None:
+        self.kept, self.members, self.values, self.states, self.memory = kept, members, values, states, memory
+        self.p = nn.Parameter(values)
+        if kept.attributes:
+            vars(self.p).update(kept.attributes)
+        self.p.grad = grad
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _tensor_over(address: int, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    return torch.frombuffer((ctypes.c_char * (shape.numel() * dtype.itemsize)).from_address(address), dtype=dtype).view(shape)
+
+
+def tensor_at(address: int, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    """A tensor over memory on the host. Windows come to the same addresses step after step."""
+    return _tensor_over(address, shape, dtype).detach()
 
 
 def apart(value: Any, memory: set[int]) -> Any:
@@ -91,6 +162,6 @@ def apart(value: Any, memory: set[int]) -> Any:
     return value
 
 
-def stand_in(kept: Kept) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+def stand_in(kept: Kept) -> Taken:
     """One element in place of those that other ranks have."""
-    return torch.zeros(1), torch.zeros(1), {name: torch.zeros(1) for name in kept.member.facts.states}
+    return Taken(kept, [kept], torch.zeros(1), torch.zeros(1), {name: torch.zeros(1) for name in kept.member.facts.states}, ())
