@@ -133,8 +133,7 @@ TEST_F(DerivedTraceTest, OfATrainerByBlocksFollowsFromNames) {
   for (int layer = 0; layer < kGpt.layers; ++layer) {
     blocks.emplace_back();
     for (int p = 0; p < gpt::kBlockParams; ++p) {
-      blocks.back().push_back(
-          gpt.block(layer, static_cast<gpt::BlockParam>(p)));
+      blocks.back().push_back(gpt.block(layer, p));
     }
   }
   blocks.push_back({gpt.final_ln_weight(), gpt.final_ln_bias(), ParamId(0)});

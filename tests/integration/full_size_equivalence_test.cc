@@ -49,8 +49,8 @@ class FullSizeEquivalenceTest : public testing::Test {
     EXPECT_EQ(a.final_digest, b.final_digest);
     ASSERT_EQ(a.steps.size(), b.steps.size());
     for (size_t i = 0; i < a.steps.size(); ++i) {
-      EXPECT_EQ(a.steps[i].loss, b.steps[i].loss);
-      EXPECT_EQ(a.steps[i].grad_norm, b.steps[i].grad_norm);
+      EXPECT_EQ(a.steps.last()[i].loss, b.steps.last()[i].loss);
+      EXPECT_EQ(a.steps.last()[i].grad_norm, b.steps.last()[i].grad_norm);
     }
   }
 
@@ -79,8 +79,8 @@ TEST_F(FullSizeEquivalenceTest, OneRankUnderTightBudgetsEqualsPlainTraining) {
   EXPECT_EQ(tight->final_digest, plain->digest);
   ASSERT_EQ(tight->steps.size(), plain->losses.size());
   for (size_t i = 0; i < plain->losses.size(); ++i) {
-    EXPECT_EQ(tight->steps[i].loss, plain->losses[i]);
-    EXPECT_EQ(tight->steps[i].grad_norm, plain->norms[i]);
+    EXPECT_EQ(tight->steps.last()[i].loss, plain->losses[i]);
+    EXPECT_EQ(tight->steps.last()[i].grad_norm, plain->norms[i]);
   }
 }
 

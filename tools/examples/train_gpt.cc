@@ -50,11 +50,6 @@ namespace {
 
 constexpr char kName[] = "train_gpt";
 
-// Whether this process tells the user what all of them do.
-bool Speaks(const RankGroup* group) {
-  return group == nullptr || group->rank() == 0;
-}
-
 // "run.rec" as rank 2's own: "run.rank2.rec".
 std::string FileOfRank(const std::string& path, const RankGroup* group) {
   if (group == nullptr) return path;
@@ -89,6 +84,23 @@ Status DescribeNvme(const NvmeOption& nvme, const Console& console) {
     console.Note(
         "an overlay is slow and often small; give a folder on a drive");
   }
+  return OkStatus();
+}
+
+Status DescribeRun(const TrainFlags& flags, const TrainOptions& options,
+                   const TextData& data, const Console& console) {
+  console.Note(fmt::format("text {}: {} in {} {}", Quoted(flags.text),
+                           FormatSize(Bytes(data.size())), data.files(),
+                           data.files() == 1 ? "file" : "files"));
+  for (const NvmeOption& drive : options.engine.nvme) {
+    CASTOR_RETURN_IF_ERROR(DescribeNvme(drive, console));
+  }
+  if (!options.resume.empty()) {
+    console.Note(fmt::format("goes on from {}, after step {}",
+                             QuotedPath(options.resume),
+                             options.first_step - 1));
+  }
+  if (!options.resume_note.empty()) console.Note(options.resume_note);
   return OkStatus();
 }
 
@@ -133,21 +145,30 @@ Status SaveTrace(const std::string& path, const Console& console,
   return OkStatus();
 }
 
-std::string LossLost(const TrainOptions& options, const TrainOutcome& outcome) {
-  const int64_t last =
-      options.first_step - 1 + static_cast<int64_t>(outcome.steps.size());
-  std::string kept;
-  if (!options.save.empty()) {
-    const std::string& before =
-        outcome.checkpoint.empty() ? options.resume : outcome.checkpoint;
-    kept = before.empty() ? ", and there is no checkpoint before them"
-                          : fmt::format(", and {} is kept", QuotedPath(before));
+// What a run that ended early has to say; OK where it did not.
+Status EarlyEnd(const TrainOptions& options, const TrainOutcome& outcome) {
+  if (options.stop_on_nan > 0 && outcome.steps_without_loss > 0) {
+    std::string kept;
+    if (!options.save.empty()) {
+      const std::string& before =
+          outcome.checkpoint.empty() ? options.resume : outcome.checkpoint;
+      kept = before.empty()
+                 ? ", and there is no checkpoint before them"
+                 : fmt::format(", and {} is kept", QuotedPath(before));
+    }
+    return Status(
+        ErrorCode::kStoppedEarly,
+        fmt::format("the loss is not finite since step {}, and the run ended "
+                    "after step {} of {}: these steps are not saved{}; take a "
+                    "lower --lr, a --clip or, in f16, --loss-scale dynamic",
+                    outcome.last_step - outcome.steps_without_loss + 1,
+                    outcome.last_step, options.steps, kept));
   }
-  return fmt::format(
-      "the loss is not finite since step {}, and the run ended after step {} "
-      "of {}: these steps are not saved{}; take a lower --lr, a --clip or, in "
-      "f16, --loss-scale dynamic",
-      last - outcome.steps_without_loss + 1, last, options.steps, kept);
+  if (!outcome.stopped_early) return OkStatus();
+  return Status(ErrorCode::kStoppedEarly,
+                fmt::format("stopped after step {} of {}; what is printed and "
+                            "recorded is valid up to there",
+                            outcome.last_step, options.steps));
 }
 
 Status Run(const TrainFlags& flags, const Console& console, RankGroup* group) {
@@ -158,26 +179,13 @@ Status Run(const TrainFlags& flags, const Console& console, RankGroup* group) {
                              options.engine.grad_mode);
     return FlushOutput(console);
   }
+  // Rank 0 tells the user what all of them do.
+  const bool speaks = group == nullptr || group->rank() == 0;
   CASTOR_ASSIGN_OR_RETURN(
       const TextData data,
       TextData::Load(flags.text, options.model.context + 1));
-  if (Speaks(group)) {
-    console.Note(fmt::format("text {}: {} in {} {}", Quoted(flags.text),
-                             FormatSize(Bytes(data.size())), data.files(),
-                             data.files() == 1 ? "file" : "files"));
-  }
-  if (Speaks(group)) {
-    for (const NvmeOption& drive : options.engine.nvme) {
-      CASTOR_RETURN_IF_ERROR(DescribeNvme(drive, console));
-    }
-  }
-  if (!options.resume.empty() && Speaks(group)) {
-    console.Note(fmt::format("goes on from {}, after step {}",
-                             QuotedPath(options.resume),
-                             options.first_step - 1));
-  }
-  if (!options.resume_note.empty() && Speaks(group)) {
-    console.Note(options.resume_note);
+  if (speaks) {
+    CASTOR_RETURN_IF_ERROR(DescribeRun(flags, options, data, console));
   }
   // The ranks of a machine would say the same.
   const bool first_here = group == nullptr || group->local_rank() == 0;
@@ -189,25 +197,24 @@ Status Run(const TrainFlags& flags, const Console& console, RankGroup* group) {
   if (!flags.record.empty()) {
     CASTOR_ASSIGN_OR_RETURN(
         recorder,
-        FileRecorder::Create(FileOfRank(flags.record, group),
-                             {.every = flags.record_every, .log = &log}));
+        FileRecorder::Create(FileOfRank(flags.record, group), {.log = &log}));
     options.engine.recorder = recorder.get();
   }
-  if (!flags.trace.empty() && Speaks(group)) {
+  if (!flags.trace.empty() && speaks) {
     CASTOR_RETURN_IF_ERROR(CheckFileTarget(flags.trace).WithContext("--trace"));
   }
   // The first one ends training after the step under way.
   const StopSignals signals(
-      Speaks(group) ? "\ntrain_gpt: asked to stop: ends after the step under "
-                      "way; a second signal ends it at once\n"
-                    : nullptr);
+      speaks ? "\ntrain_gpt: asked to stop: ends after the step under "
+               "way; a second signal ends it at once\n"
+             : nullptr);
   std::optional<LastWords> last_words;
   if (group != nullptr) last_words.emplace();
   Result<TrainOutcome> outcome = [&] {
     Progress progress(options, console);
     TrainHooks hooks;
     hooks.stop = &signals.flag();
-    if (Speaks(group)) {
+    if (speaks) {
       hooks.on_step = [&](const StepReport& report) { progress.Show(report); };
     }
     return Train(options, data, hooks, group);
@@ -216,34 +223,21 @@ Status Run(const TrainFlags& flags, const Console& console, RankGroup* group) {
   const Status recorded = recorder == nullptr ? OkStatus() : recorder->Close();
   CASTOR_RETURN_IF_ERROR(outcome.status());
   if (recorder != nullptr) outcome->memory.record = recorder->ring_bytes();
-  const Status traced =
-      Speaks(group) ? SaveTrace(flags.trace, console, *outcome) : OkStatus();
-  if (!Speaks(group)) {
-    // Rank 0 sums up for all.
-  } else if (flags.json) {
-    WriteJson(SummaryJson(options, *outcome), console.out);
-  } else {
-    console.out << Printable(SummaryText(options, *outcome));
+  Status traced;
+  if (speaks) {
+    traced = SaveTrace(flags.trace, console, *outcome);
+    if (flags.json) {
+      WriteJson(SummaryJson(options, *outcome), console.out);
+    } else {
+      console.out << Printable(SummaryText(options, *outcome));
+    }
   }
   CASTOR_RETURN_IF_ERROR(FlushOutput(console));
   CASTOR_RETURN_IF_ERROR(recorded);
   CASTOR_RETURN_IF_ERROR(traced);
-  if (!outcome->save_failure.ok()) {
-    return outcome->save_failure.WithContext(
-        "what is printed is valid, but the last step was not saved");
-  }
-  if (options.stop_on_nan > 0 && outcome->steps_without_loss > 0) {
-    return Status(ErrorCode::kStoppedEarly, LossLost(options, *outcome));
-  }
-  if (outcome->stopped_early) {
-    return Status(ErrorCode::kStoppedEarly,
-                  fmt::format("stopped after step {} of {}; what is printed "
-                              "and recorded is valid up to there",
-                              options.first_step - 1 +
-                                  static_cast<int64_t>(outcome->steps.size()),
-                              options.steps));
-  }
-  return OkStatus();
+  CASTOR_RETURN_IF_ERROR(outcome->save_failure.WithContext(
+      "what is printed is valid, but the last step was not saved"));
+  return EarlyEnd(options, *outcome);
 }
 
 // Which rank this process is, by what started it and by flags.
@@ -257,10 +251,7 @@ Result<Launch> LaunchOf(const TrainFlags& flags) {
   const bool by_itself = launch.by == Launcher::kNone ||
                          (launch.by == Launcher::kSlurm && launch.world == 1);
   if (by_itself && !flags.rank) return launch;
-  LaunchRequest request;
-  request.rank = flags.rank;
-  request.world = flags.ranks;
-  return FindLaunch(environment, request);
+  return FindLaunch(environment, {.rank = flags.rank, .world = flags.ranks});
 }
 
 // Ranks with a GPU each, of which this process is one.
@@ -276,11 +267,12 @@ Result<std::unique_ptr<RankGroup>> MeetByNccl(
   }
   const Result<NcclMachine> machine = FindNcclMachine();
   if (!machine.ok()) return machine.status().WithContext("--backend nccl");
-  NcclRanksOptions options;
-  options.launch = launch;
-  options.id_file = flags.id_file;
-  options.timeout_ns = flags.train.rank_timeout * 1'000'000'000;
-  if (flags.reduce == "native") options.reduce = NcclOptions::Reduce::kNative;
+  const NcclRanksOptions options = {
+      .launch = launch,
+      .id_file = flags.id_file,
+      .reduce = flags.reduce == "native" ? NcclOptions::Reduce::kNative
+                                         : NcclOptions::Reduce::kExact,
+      .timeout_ns = flags.train.rank_timeout_ns()};
   std::unique_ptr<RankGroup> beside;
   if (launch.by == Launcher::kOpenMpi && launch.world > 1) {
     CASTOR_ASSIGN_OR_RETURN(beside,
@@ -299,15 +291,15 @@ Result<std::unique_ptr<RankGroup>> MeetOthers(
   const bool by_nccl = flags->backend == "nccl";
   if (launch.world == 1 && !by_nccl) return std::unique_ptr<RankGroup>();
   Result<std::unique_ptr<RankGroup>> group =
-      by_nccl
-          ? MeetByNccl(args, launch, *flags)
-          : JoinRanks(launch, args, flags->train.rank_timeout * 1'000'000'000);
+      by_nccl ? MeetByNccl(args, launch, *flags)
+              : JoinRanks(launch, args, flags->train.rank_timeout_ns());
   flags->ranks = launch.world;
   return group;
 }
 
 Status Main(const std::vector<std::string>& args, const Console& console,
             std::unique_ptr<RankGroup>* group) {
+  CASTOR_RETURN_IF_ERROR(PrepareForLimits(kName));
   CommandLine line(
       kName, "Trains a GPT on text, its memory spread over budgets by Castor.");
   TrainFlags flags;
@@ -323,22 +315,16 @@ Status Main(const std::vector<std::string>& args, const Console& console,
   return Run(flags, console, group->get());
 }
 
-Status GuardedMain(const std::vector<std::string>& args, const Console& console,
-                   std::unique_ptr<RankGroup>* group) {
-  try {
-    CASTOR_RETURN_IF_ERROR(PrepareForLimits(kName));
-    return Main(args, console, group);
-  } catch (const ThreadLimit& limit) {
-    return limit.status();
-  } catch (const std::exception& error) {
-    return Internal(error.what());
-  }
-}
-
 int ReportedMain(const std::vector<std::string>& args) {
   const Console console = Console::Standard();
   std::unique_ptr<RankGroup> group;
-  const Status status = GuardedMain(args, console, &group);
+  const Status status = [&] {
+    try {
+      return OrThreadLimit([&] { return Main(args, console, &group); });
+    } catch (const std::exception& error) {
+      return Internal(error.what());
+    }
+  }();
   if (group == nullptr) return ReportStatus(status, kName, console);
   const std::string name =
       fmt::format("{}: rank {} of {}", kName, group->rank(), group->world());

@@ -93,7 +93,7 @@ TwinTraining TrainingOf(const ComparedRun& config, const TierModel& machine,
   for (int layer = 0; layer < config.model.layers; ++layer) {
     std::vector<ParamId>& unit = training.units.emplace_back();
     for (int p = 0; p < gpt::kBlockParams; ++p) {
-      unit.push_back(params.block(layer, static_cast<gpt::BlockParam>(p)));
+      unit.push_back(params.block(layer, p));
     }
   }
   training.units.push_back({params.final_ln_weight(), params.final_ln_bias()});

@@ -155,7 +155,8 @@ Result<float*> EngineParams::OpenGrad(ParamId param) {
   if (grad_dtype_ == DType::kF32 && device_ == nullptr) {
     return static_cast<float*>(place);
   }
-  OpenGradient& open = NewOpen(param);
+  OpenGradient& open = OpenOf(ParamId());
+  open.param = param;
   open.place = place;
   if (device_ != nullptr) {
     const Bytes size = BytesOf(param, grad_dtype_);
@@ -171,22 +172,22 @@ Result<float*> EngineParams::OpenGrad(ParamId param) {
 }
 
 Status EngineParams::CloseGrad(ParamId param, GradUse use) {
-  if (grad_dtype_ != DType::kF32) {
-    const OpenGradient& open = OpenOf(param);
-    const auto count = static_cast<int64_t>(open.full.size());
-    sum_.resize(std::max(sum_.size(), open.full.size()));
-    ConvertToFloat(open.place, grad_dtype_, count, sum_.data());
-    for (size_t i = 0; i < open.full.size(); ++i) sum_[i] += open.full[i];
-    ConvertFromFloat(sum_.data(), count, grad_dtype_, open.place);
-  }
-  if (device_ != nullptr) {
-    const OpenGradient& open = OpenOf(param);
-    CASTOR_RETURN_IF_ERROR(CopyNow(open.on_device, open.place,
-                                   BytesOf(param, grad_dtype_),
-                                   CopyKind::kToDevice));
-  }
   if (grad_dtype_ != DType::kF32 || device_ != nullptr) {
-    OpenOf(param).param = ParamId();
+    OpenGradient& open = OpenOf(param);
+    CASTOR_CHECK(open.param.valid());
+    if (grad_dtype_ != DType::kF32) {
+      const auto count = static_cast<int64_t>(open.full.size());
+      sum_.resize(std::max(sum_.size(), open.full.size()));
+      ConvertToFloat(open.place, grad_dtype_, count, sum_.data());
+      for (size_t i = 0; i < open.full.size(); ++i) sum_[i] += open.full[i];
+      ConvertFromFloat(sum_.data(), count, grad_dtype_, open.place);
+    }
+    if (device_ != nullptr) {
+      CASTOR_RETURN_IF_ERROR(CopyNow(open.on_device, open.place,
+                                     BytesOf(param, grad_dtype_),
+                                     CopyKind::kToDevice));
+    }
+    open.param = ParamId();
   }
   if (use == GradUse::kMoreToCome) return OkStatus();
   return engine_->GradReady(param, *lane_);
@@ -202,20 +203,11 @@ castor::Bytes EngineParams::bytes() const {
   return Bytes(static_cast<int64_t>(bytes));
 }
 
-EngineParams::OpenGradient& EngineParams::NewOpen(ParamId param) {
-  auto open = std::find_if(open_.begin(), open_.end(),
-                           [](const auto& o) { return !o.param.valid(); });
-  if (open == open_.end()) open = open_.emplace(open);
-  open->param = param;
-  return *open;
-}
-
 EngineParams::OpenGradient& EngineParams::OpenOf(ParamId param) {
-  const auto open =
-      std::find_if(open_.begin(), open_.end(),
-                   [param](const auto& o) { return o.param == param; });
-  CASTOR_CHECK(open != open_.end());
-  return *open;
+  for (OpenGradient& open : open_) {
+    if (open.param == param) return open;
+  }
+  return open_.emplace_back();
 }
 
 }  // namespace castor::gpt

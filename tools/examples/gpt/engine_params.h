@@ -88,8 +88,7 @@ class EngineParams final : public ParamSource {
   }
   // Copies, and waits for it.
   Status CopyNow(void* to, const void* from, Bytes size, CopyKind kind);
-  // One that is free.
-  OpenGradient& NewOpen(ParamId param);
+  // One that is free, where `param` is none or not open.
   OpenGradient& OpenOf(ParamId param);
 
   GptParams params_;

@@ -5,8 +5,10 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <xxhash.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -15,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "chunk/base/check.h"
 #include "chunk/text/json_value.h"
 #include "chunk/text/quote.h"
 #include "collectives/checkpoint/checkpoint_folder.h"
@@ -22,16 +25,44 @@
 #include "collectives/checkpoint/checkpoint_reader.h"
 #include "collectives/checkpoint/files/weight_files.h"
 #include "collectives/lr_schedule.h"
+#include "tools/examples/gpt/ranks/rank_group.h"
 
 namespace castor::gpt {
 namespace {
 
 namespace fs = std::filesystem;
 
+using Rows = std::vector<std::pair<std::string, std::string>>;
+
 constexpr std::string_view kSchema = "castor.train_gpt/1";
 
 // Of checkpoints, in a sentence.
 constexpr size_t kMostNames = 8;
+
+// All that decides which updates are to come, by the names that users know.
+Rows Told(const TrainOptions& options) {
+  const ZeroOptions& engine = options.engine;
+  const auto text = [](const auto& value) { return fmt::format("{}", value); };
+  Rows told = {{"--text", Quoted(options.text)},
+               {"--heads", text(options.model.heads)},
+               {"--ranks", text(options.ranks)},
+               {"--accumulate", text(options.accumulate)},
+               {"--batch", text(options.batch)},
+               {"--seq", text(options.model.context)},
+               {"--schedule", std::string(LrShapeName(options.schedule))},
+               {"--warmup", text(options.warmup)},
+               {"--lr", text(options.lr)},
+               {"learning_rate.floor", text(options.lr_floor)},
+               {"--clip", text(engine.clip_norm)},
+               {"--weight-decay", text(engine.optimizer.weight_decay)},
+               {"optimizer.beta1", text(engine.optimizer.beta1)},
+               {"optimizer.beta2", text(engine.optimizer.beta2)}};
+  // A rate that does not fall has no last step.
+  if (options.schedule != LrShape::kConstant) {
+    told.emplace_back("--steps", text(options.steps));
+  }
+  return told;
+}
 
 Result<JsonValue> ParseTold(std::string_view text) {
   Result<JsonValue> told = ParseJson(text);
@@ -78,30 +109,44 @@ bool MayBegin(const TrainOptions& options) {
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> Told(
-    const TrainOptions& options) {
-  const ZeroOptions& engine = options.engine;
-  const auto text = [](const auto& value) { return fmt::format("{}", value); };
-  std::vector<std::pair<std::string, std::string>> told = {
-      {"--text", Quoted(options.text)},
-      {"--heads", text(options.model.heads)},
-      {"--ranks", text(options.ranks)},
-      {"--accumulate", text(options.accumulate)},
-      {"--batch", text(options.batch)},
-      {"--seq", text(options.model.context)},
-      {"--schedule", std::string(LrShapeName(options.schedule))},
-      {"--warmup", text(options.warmup)},
-      {"--lr", text(options.lr)},
-      {"learning_rate.floor", text(options.lr_floor)},
-      {"--clip", text(engine.clip_norm)},
-      {"--weight-decay", text(engine.optimizer.weight_decay)},
-      {"optimizer.beta1", text(engine.optimizer.beta1)},
-      {"optimizer.beta2", text(engine.optimizer.beta2)}};
-  // A rate that does not fall has no last step.
-  if (options.schedule != LrShape::kConstant) {
-    told.emplace_back("--steps", text(options.steps));
+Status CheckToldAlike(Communicator& ranks, const TrainOptions& options,
+                      const TextData& data) {
+  if (ranks.world() == 1) return OkStatus();
+  Rows told = Told(options);
+  // Paths may differ where machines do.
+  std::erase_if(told, [](const auto& row) { return row.first == "--text"; });
+  const auto add = [&](const char* name, const auto& value) {
+    told.emplace_back(name, fmt::format("{}", value));
+  };
+  add("--steps", options.steps);
+  add("--seed", options.seed);
+  add("the text",
+      fmt::format("{} bytes, digest {:016x}", data.size(), data.digest()));
+  add("--digest-at", options.digest_step.value_or(0));
+  add("--stop-on-nan", options.stop_on_nan);
+  add("--save", options.save);
+  add("--save-every", options.save_every);
+  add("--save-async", options.save_async);
+  add("--keep", options.keep);
+  add("the step that --resume goes on after", options.first_step - 1);
+  add("--init", options.init.empty() ? "not given" : "given");
+  std::array<uint64_t, 32> mine = {};
+  CASTOR_CHECK_LE(told.size(), mine.size());
+  std::ranges::transform(told, mine.begin(), [](const auto& row) {
+    const std::string text = row.first + ' ' + row.second;
+    return XXH3_64bits(text.data(), text.size());
+  });
+  CASTOR_ASSIGN_OR_RETURN(const auto all, Exchange(ranks, mine));
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    for (size_t i = 0; i < told.size(); ++i) {
+      if (all[rank][i] == all[0][i]) continue;
+      return InvalidArgument(fmt::format(
+          "{} differs between rank 0 and rank {} (here, on rank {}, it is {}): "
+          "start all ranks alike",
+          told[i].first, rank, ranks.rank(), told[i].second));
+    }
   }
-  return told;
+  return OkStatus();
 }
 
 std::string WriteTold(const TrainOptions& options) {
@@ -182,22 +227,20 @@ Status CheckSaveFolder(const TrainOptions& options) {
       !options.resume.empty() &&
       fs::equivalent(fs::canonical(options.resume, error).parent_path(),
                      options.save, error);
-  const auto of_this_run = [&](int64_t step) {
-    return goes_on_there && step < options.first_step;
-  };
+  const int64_t others = goes_on_there ? options.first_step : 0;
   // A run that is stopped saves after any of its steps.
   for (fs::directory_iterator entry(options.save, error), end;
        !error && entry != end; entry.increment(error)) {
     const std::optional<int64_t> step =
         StepOfCheckpointName(entry->path().filename().string());
-    if (step && !of_this_run(*step)) {
+    if (step >= others) {
       CASTOR_RETURN_IF_ERROR(
           CheckMayReplace(options.save, *step).WithContext("--save"));
     }
   }
   std::vector<std::string> names;
   for (const FoundCheckpoint& each : found) {
-    if (!of_this_run(each.step)) names.push_back(CheckpointName(each.step));
+    if (each.step >= others) names.push_back(CheckpointName(each.step));
   }
   if (names.empty()) return OkStatus();
   const size_t more = names.size() - std::min(names.size(), kMostNames);

@@ -12,17 +12,18 @@
 
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "chunk/base/status.h"
+#include "collectives/communicator.h"
+#include "tools/examples/gpt/text_data.h"
 #include "tools/examples/gpt/train_options.h"
 
 namespace castor::gpt {
 
-// All that decides which updates are to come, by the names that users know.
-std::vector<std::pair<std::string, std::string>> Told(
-    const TrainOptions& options);
+// InvalidArgument, naming a rank, where ranks were told to train otherwise or
+// on other text, besides what their engines compare. All call it.
+Status CheckToldAlike(Communicator& ranks, const TrainOptions& options,
+                      const TextData& data);
 
 // The seed, and by name all that decides which updates are to come, as
 // SaveOptions::trainer holds it.

@@ -7,9 +7,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/tier.h"
@@ -48,10 +48,13 @@ EngineStats Combined(std::span<const EngineStats> ranks) {
   return all;
 }
 
-double MeanLoss(std::span<const StepReport> steps) {
+// Of the last `count` steps.
+double MeanLoss(const auto& steps, size_t count) {
   double sum = 0;
-  for (const StepReport& step : steps) sum += step.loss;
-  return steps.empty() ? 0 : sum / static_cast<double>(steps.size());
+  for (size_t i = steps.size() - count; i < steps.size(); ++i) {
+    sum += steps[i].loss;
+  }
+  return count == 0 ? 0 : sum / static_cast<double>(count);
 }
 
 std::string Hex(uint64_t digest) { return fmt::format("{:016x}", digest); }
@@ -67,25 +70,15 @@ bool HasLimit(const TrainOptions& options, Tier tier) {
 }
 
 // A document and the same for people, made side by side.
-class Summary {
- public:
-  void Line(std::string_view line) { text_ += fmt::format("{}\n", line); }
+struct Summary {
+  std::string text;
+  JsonValue json = JsonValue::Object();
+
+  void Line(std::string_view line) { text += fmt::format("{}\n", line); }
   // Below a line: what, and how much of it.
   void Row(std::string_view what, std::string_view how_much) {
-    text_ += fmt::format("  {:<26}{:>12}\n", what, how_much);
+    text += fmt::format("  {:<26}{:>12}\n", what, how_much);
   }
-  template <typename T>
-  void Set(std::string_view key, const T& value) {
-    json_[std::string(key)] = value;
-  }
-  void Set(std::string_view key, Bytes bytes) { Set(key, bytes.count()); }
-
-  std::string TakeText() { return std::move(text_); }
-  JsonValue TakeJson() { return std::move(json_); }
-
- private:
-  std::string text_;
-  JsonValue json_ = JsonValue::Object();
 };
 
 void AddModel(const TrainOptions& options, const TrainOutcome& outcome,
@@ -99,24 +92,24 @@ void AddModel(const TrainOptions& options, const TrainOutcome& outcome,
       parameters, DTypeName(options.dtype), outcome.steps.size(), options.steps,
       options.ranks, options.accumulate, options.batch, options.model.context,
       seconds, speed));
-  to->Set("schema", "castor.train.1");
-  to->Set("model", JsonValue::Object({{"parameters", parameters},
-                                      {"layers", options.model.layers},
-                                      {"heads", options.model.heads},
-                                      {"embd", options.model.embd},
-                                      {"dtype", DTypeName(options.dtype)}}));
-  to->Set("ranks", options.ranks);
-  to->Set("accumulate", options.accumulate);
-  to->Set("batch", options.batch);
-  to->Set("seq", options.model.context);
-  to->Set("stage", options.engine.stage);
-  to->Set("first_step", options.first_step);
-  to->Set("steps_wanted", options.steps);
-  to->Set("steps", outcome.steps.size());
-  to->Set("stopped_early", outcome.stopped_early);
-  to->Set("steps_without_finite_loss", outcome.steps_without_loss);
-  to->Set("seconds", seconds);
-  to->Set("tokens_per_second", speed);
+  to->json["schema"] = "castor.train.1";
+  to->json["model"] = JsonValue::Object({{"parameters", parameters},
+                                         {"layers", options.model.layers},
+                                         {"heads", options.model.heads},
+                                         {"embd", options.model.embd},
+                                         {"dtype", DTypeName(options.dtype)}});
+  to->json["ranks"] = options.ranks;
+  to->json["accumulate"] = options.accumulate;
+  to->json["batch"] = options.batch;
+  to->json["seq"] = options.model.context;
+  to->json["stage"] = options.engine.stage;
+  to->json["first_step"] = options.first_step;
+  to->json["steps_wanted"] = options.steps;
+  to->json["steps"] = outcome.steps.size();
+  to->json["stopped_early"] = outcome.stopped_early;
+  to->json["steps_without_finite_loss"] = outcome.steps_without_loss;
+  to->json["seconds"] = seconds;
+  to->json["tokens_per_second"] = speed;
 }
 
 void AddTiers(const TrainOptions& options, const TrainOutcome& outcome,
@@ -125,51 +118,43 @@ void AddTiers(const TrainOptions& options, const TrainOutcome& outcome,
   to->Line(fmt::format("chunks: {} of {}{}, {} gathered at a time",
                        first.chunks, first.chunk_sizes > 1 ? "up to " : "",
                        FormatSize(first.chunk_bytes), first.gathered_slots));
-  to->Set("chunks", first.chunks);
-  to->Set("chunk_sizes", first.chunk_sizes);
-  to->Set("chunk_bytes", first.chunk_bytes);
-  to->Set("gathered_slots", first.gathered_slots);
+  to->json["chunks"] = first.chunks;
+  to->json["chunk_sizes"] = first.chunk_sizes;
+  to->json["chunk_bytes"] = first.chunk_bytes.count();
+  to->json["gathered_slots"] = first.gathered_slots;
   to->Line("memory of a rank, peak of budget:");
-  JsonValue tiers = JsonValue::Object();
+  JsonValue& tiers = to->json["tiers"];
   for (Tier tier : kAllTiers) {
     const TierUse& use = all.tiers[TierIndex(tier)];
     const bool limited = HasLimit(options, tier);
-    tiers[std::string(TierName(tier))] = JsonValue::Object(
-        {{"budget_bytes",
-          limited ? JsonValue(use.budget.count()) : JsonValue(nullptr)},
+    JsonValue& told = tiers[TierName(tier)] = JsonValue::Object(
+        {{"budget_bytes", nullptr},
          {"peak_bytes", use.peak.count()},
          {"home_bytes", first.home_bytes[TierIndex(tier)].count()}});
+    if (limited) told["budget_bytes"] = use.budget.count();
     if (use.budget == Bytes(0)) continue;
     to->Row(TierName(tier),
             fmt::format("{} of {}", FormatSize(use.peak),
                         limited ? FormatSize(use.budget) : "what is needed"));
   }
-  to->Set("tiers", tiers);
 }
 
 // Budgets bound what Castor holds, and a process holds more.
 void AddMemory(const ProcessMemory& memory, Summary* to) {
-  const struct {
-    const char* key;
-    const char* what;
-    Bytes bytes;
-  } parts[] = {{"tiers_bytes", "Castor's tiers", memory.tiers},
-               {"activations_bytes", "activations", memory.activations},
-               {"conversions_bytes", "conversions to fp32", memory.conversions},
-               {"text_bytes", "the text", memory.text},
-               {"record_bytes", "the record", memory.record},
-               {"rest_bytes", "program, libraries, BLAS", memory.rest()},
-               {"peak_bytes", "in all", memory.peak}};
   const bool known = memory.peak > Bytes(0);
   if (known) to->Line("memory of this process at its peak:");
-  JsonValue json = JsonValue::Object();
-  for (const auto& part : parts) {
-    json[part.key] = part.bytes.count();
-    if (known && part.bytes > Bytes(0)) {
-      to->Row(part.what, FormatSize(part.bytes));
-    }
-  }
-  to->Set("process_memory", json);
+  JsonValue& json = to->json["process_memory"];
+  const auto part = [&](const char* key, const char* what, Bytes bytes) {
+    json[key] = bytes.count();
+    if (known && bytes > Bytes(0)) to->Row(what, FormatSize(bytes));
+  };
+  part("tiers_bytes", "Castor's tiers", memory.tiers);
+  part("activations_bytes", "activations", memory.activations);
+  part("conversions_bytes", "conversions to fp32", memory.conversions);
+  part("text_bytes", "the text", memory.text);
+  part("record_bytes", "the record", memory.record);
+  part("rest_bytes", "program, libraries, BLAS", memory.rest());
+  part("peak_bytes", "in all", memory.peak);
 }
 
 // Where states live; said to people where the user had a say in it.
@@ -179,55 +164,47 @@ void AddHomes(const TrainOptions& options, const TrainOutcome& outcome,
   const bool asked =
       options.engine.home_limits || !options.engine.home_rules.empty();
   if (asked) to->Line("homes on a rank, by state:");
-  JsonValue homes = JsonValue::Object();
+  JsonValue& homes = to->json["homes"];
   const StateNames names = StateNamesOf(options.engine.optimizer);
   size_t width = 10;
-  for (const std::string& name : names.all()) {
-    width = std::max(width, name.size());
-  }
+  for (const auto& name : names.all()) width = std::max(width, name.size());
   for (size_t k = 0; k < static_cast<size_t>(names.states()); ++k) {
     const std::string_view state = names.of(static_cast<StateKind>(k));
     std::string where;
-    JsonValue tiers = JsonValue::Object();
+    JsonValue& tiers = homes[state];
     for (Tier tier : kAllTiers) {
       const Bytes bytes = stats.state_bytes[k][TierIndex(tier)];
       tiers[fmt::format("{}_bytes", TierName(tier))] = bytes.count();
       if (bytes == Bytes(0)) continue;
       where += fmt::format("  {} {}", TierName(tier), FormatSize(bytes));
     }
-    homes[std::string(state)] = tiers;
     if (asked && !where.empty())
       to->Line(fmt::format("  {:<{}}{}", state, width, where));
   }
-  to->Set("homes", homes);
   if (options.engine.home_rules.empty()) return;
   constexpr size_t kMostShown = 5;
-  const std::vector<std::string>& placed = outcome.placed_by_rules;
-  JsonValue rules = JsonValue::Array();
-  for (size_t i = 0; i < placed.size(); ++i) {
-    rules.Append(placed[i]);
-    if (i < kMostShown) to->Line("  " + placed[i]);
+  JsonValue& rules = to->json["placed_by_rules"] = JsonValue::Array();
+  for (const std::string& placed : outcome.placed_by_rules) {
+    rules.Append(placed);
+    if (rules.size() <= kMostShown) to->Line("  " + placed);
   }
-  if (placed.size() > kMostShown) {
+  if (rules.size() > kMostShown) {
     to->Line(fmt::format("  and {} more by rules: --json",
-                         placed.size() - kMostShown));
+                         rules.size() - kMostShown));
   }
-  to->Set("placed_by_rules", rules);
 }
 
 void AddBatches(const PinnedArenaStats& arena, Summary* to) {
-  const struct {
-    const char* key;
-    Bytes bytes;
-  } sizes[] = {
-      {"requested_bytes", arena.requested}, {"peak_bytes", arena.peak},
-      {"budget_bytes", arena.budget},       {"live_bytes", arena.live},
-      {"active_bytes", arena.active},       {"resident_bytes", arena.resident}};
-  JsonValue json = JsonValue::Object({{"allocator", arena.allocator},
-                                      {"locked", arena.slab.locked},
-                                      {"buffers", arena.buffers}});
-  for (const auto& size : sizes) json[size.key] = size.bytes.count();
-  to->Set("pinned_batches", json);
+  to->json["pinned_batches"] =
+      JsonValue::Object({{"allocator", arena.allocator},
+                         {"locked", arena.slab.locked},
+                         {"buffers", arena.buffers},
+                         {"requested_bytes", arena.requested.count()},
+                         {"peak_bytes", arena.peak.count()},
+                         {"budget_bytes", arena.budget.count()},
+                         {"live_bytes", arena.live.count()},
+                         {"active_bytes", arena.active.count()},
+                         {"resident_bytes", arena.resident.count()}});
   to->Line(
       fmt::format("pinned batches ({}{}): {} buffers of {}, "
                   "peak {} of {}",
@@ -238,7 +215,7 @@ void AddBatches(const PinnedArenaStats& arena, Summary* to) {
 
 void AddMoved(const EngineStats& all, Summary* to) {
   to->Line("moved by all ranks:");
-  JsonValue moved = JsonValue::Array();
+  JsonValue& moved = to->json["moved"] = JsonValue::Array();
   for (Tier from : kAllTiers) {
     for (Tier into : kAllTiers) {
       const Bytes bytes = all.moved[TierIndex(from)][TierIndex(into)];
@@ -251,9 +228,8 @@ void AddMoved(const EngineStats& all, Summary* to) {
     }
   }
   to->Row("between ranks", FormatSize(all.wire_sent));
-  to->Set("moved", moved);
-  to->Set("sent_bytes", all.wire_sent);
-  to->Set("most_nvme_written_bytes", all.most_nvme_written);
+  to->json["sent_bytes"] = all.wire_sent.count();
+  to->json["most_nvme_written_bytes"] = all.most_nvme_written.count();
   if (all.most_nvme_written > Bytes(0)) {
     to->Line(fmt::format("written to nvme in a step: at most {}",
                          FormatSize(all.most_nvme_written)));
@@ -264,42 +240,34 @@ void AddLinks(const TrainOptions& options, const TrainOutcome& outcome,
               Summary* to) {
   if (outcome.links.empty()) return;
   const TierModel machine = options.machine.value_or(TierModel());
-  const struct {
-    const char* key;
-    const char* what;
-    LinkUse RankLinks::*use;
-    const std::optional<LinkModel>& model;
-  } links[] = {
-      {"host_to_device", "host to device", &RankLinks::to_device,
-       machine.host_to_device},
-      {"device_to_host", "device to host", &RankLinks::from_device,
-       machine.device_to_host},
-      {"nvme_read", "nvme to host", &RankLinks::nvme_read, machine.nvme_read},
-      {"nvme_write", "host to nvme", &RankLinks::nvme_write,
-       machine.nvme_write}};
   to->Line("links of all ranks, as fast as the machine given:");
-  JsonValue json = JsonValue::Object();
-  for (const auto& link : links) {
+  JsonValue& json = to->json["links"];
+  const auto link = [&](const char* key, const char* what,
+                        LinkUse RankLinks::*use,
+                        const std::optional<LinkModel>& model) {
     LinkUse all;
     for (const RankLinks& rank : outcome.links) {
-      const LinkUse& use = rank.*link.use;
-      all.transfers += use.transfers;
-      all.bytes += use.bytes;
-      all.busy_ns += use.busy_ns;
+      all.transfers += (rank.*use).transfers;
+      all.bytes += (rank.*use).bytes;
+      all.busy_ns += (rank.*use).busy_ns;
     }
     const double busy = static_cast<double>(all.busy_ns) * 1e-9;
-    json[link.key] =
-        JsonValue::Object({{"copies", all.transfers},
-                           {"copied_bytes", all.bytes.count()},
-                           {"busy_seconds", busy},
-                           {"bytes_per_second",
-                            link.model ? JsonValue(link.model->bytes_per_second)
-                                       : JsonValue(nullptr)}});
-    if (all.transfers == 0) continue;
-    to->Row(link.what, fmt::format("{} in {} copies, {:.2f} s of the wire",
-                                   FormatSize(all.bytes), all.transfers, busy));
-  }
-  to->Set("links", json);
+    json[key] = JsonValue::Object({{"copies", all.transfers},
+                                   {"copied_bytes", all.bytes.count()},
+                                   {"busy_seconds", busy},
+                                   {"bytes_per_second", nullptr}});
+    if (model) json[key]["bytes_per_second"] = model->bytes_per_second;
+    if (all.transfers == 0) return;
+    to->Row(what, fmt::format("{} in {} copies, {:.2f} s of the wire",
+                              FormatSize(all.bytes), all.transfers, busy));
+  };
+  link("host_to_device", "host to device", &RankLinks::to_device,
+       machine.host_to_device);
+  link("device_to_host", "device to host", &RankLinks::from_device,
+       machine.device_to_host);
+  link("nvme_read", "nvme to host", &RankLinks::nvme_read, machine.nvme_read);
+  link("nvme_write", "host to nvme", &RankLinks::nvme_write,
+       machine.nvme_write);
 }
 
 void AddStalls(const TrainOptions& options, const TrainOutcome& outcome,
@@ -309,18 +277,18 @@ void AddStalls(const TrainOptions& options, const TrainOutcome& outcome,
       "from the trace: {}",
       all.gathers, all.prefetched_gathers, all.reduce_scatters,
       all.divergences));
-  to->Set("gathers", all.gathers);
-  to->Set("prefetched_gathers", all.prefetched_gathers);
-  to->Set("reduce_scatters", all.reduce_scatters);
-  to->Set("divergences", all.divergences);
+  to->json["gathers"] = all.gathers;
+  to->json["prefetched_gathers"] = all.prefetched_gathers;
+  to->json["reduce_scatters"] = all.reduce_scatters;
+  to->json["divergences"] = all.divergences;
   const double stalled = static_cast<double>(all.stall_ns) * 1e-9;
   const double time = outcome.steps.seconds() * options.ranks;
   const double share = time > 0 ? stalled / time : 0;
   to->Line(fmt::format("stalled: {:.2f} s of {:.2f} s ({:.1f} %), {} times",
                        stalled, time, 100 * share, all.stalls));
-  to->Set("stalled_seconds", stalled);
-  to->Set("stalled_share", share);
-  to->Set("stalls", all.stalls);
+  to->json["stalled_seconds"] = stalled;
+  to->json["stalled_share"] = share;
+  to->json["stalls"] = all.stalls;
 }
 
 // What the file holds, for who reads it next.
@@ -335,50 +303,47 @@ void AddTrace(const TrainOutcome& outcome, Summary* to) {
       "trace of the last step: {}, {} moments, {} chunks, {} parameters",
       outcome.trace_file, trace.step.accesses.size(), trace.chunks.size(),
       trace.params.size()));
-  to->Set("trace",
-          JsonValue::Object({{"file", outcome.trace_file},
-                             {"schema", kTraceSchema},
-                             {"step", outcome.steps.back().step},
-                             {"rank", trace.rank},
-                             {"world", trace.world},
-                             {"chunks", trace.chunks.size()},
-                             {"parameters", trace.params.size()},
-                             {"accesses", trace.step.accesses.size()},
-                             {"most_leased_bytes", most_leased.count()}}));
+  to->json["trace"] =
+      JsonValue::Object({{"file", outcome.trace_file},
+                         {"schema", kTraceSchema},
+                         {"step", outcome.steps.back().step},
+                         {"rank", trace.rank},
+                         {"world", trace.world},
+                         {"chunks", trace.chunks.size()},
+                         {"parameters", trace.params.size()},
+                         {"accesses", trace.step.accesses.size()},
+                         {"most_leased_bytes", most_leased.count()}});
 }
 
 void AddResult(const TrainOutcome& outcome, Summary* to) {
+  to->json["checkpoint"] = nullptr;
   if (!outcome.checkpoint.empty()) {
     to->Line(fmt::format("checkpoint: {}", outcome.checkpoint));
+    to->json["checkpoint"] = outcome.checkpoint;
   }
-  to->Set("checkpoint", outcome.checkpoint.empty()
-                            ? JsonValue(nullptr)
-                            : JsonValue(outcome.checkpoint));
-  const std::span<const StepReport> first = outcome.steps.first();
-  const std::span<const StepReport> last = outcome.steps.last();
-  const double begin = MeanLoss(first);
-  const double end = MeanLoss(last.last(first.size()));
+  const size_t first = outcome.steps.first().size();
+  const double begin = MeanLoss(outcome.steps.first(), first);
+  const double end = MeanLoss(outcome.steps.last(), first);
   to->Line(fmt::format(
       "mean loss of the first {0} steps {1:.4f}, of the last {0} {2:.4f}",
-      first.size(), begin, end));
-  to->Set("mean_loss_first", begin);
-  to->Set("mean_loss_last", end);
+      first, begin, end));
+  to->json["mean_loss_first"] = begin;
+  to->json["mean_loss_last"] = end;
   JsonValue losses = JsonValue::Array();
   JsonValue norms = JsonValue::Array();
-  for (const StepReport& step : last) {
+  for (const StepReport& step : outcome.steps.last()) {
     losses.Append(step.loss);
     norms.Append(step.grad_norm);
   }
-  to->Set("losses", losses);
-  to->Set("grad_norms", norms);
-  JsonValue digests = JsonValue::Object();
+  to->json["losses"] = losses;
+  to->json["grad_norms"] = norms;
+  JsonValue& digests = to->json["digests"] = JsonValue::Object();
   for (const auto& [step, digest] : outcome.digests) {
     to->Line(fmt::format("weight digest after step {}: {}", step, Hex(digest)));
     digests[std::to_string(step)] = Hex(digest);
   }
   to->Line(fmt::format("weight digest: {}", Hex(outcome.final_digest)));
-  to->Set("digests", digests);
-  to->Set("weight_digest", Hex(outcome.final_digest));
+  to->json["weight_digest"] = Hex(outcome.final_digest);
 }
 
 Summary SummaryOf(const TrainOptions& options, const TrainOutcome& outcome) {
@@ -422,12 +387,12 @@ std::string ProgressLine(const TrainOptions& options,
 
 std::string SummaryText(const TrainOptions& options,
                         const TrainOutcome& outcome) {
-  return SummaryOf(options, outcome).TakeText();
+  return SummaryOf(options, outcome).text;
 }
 
 JsonValue SummaryJson(const TrainOptions& options,
                       const TrainOutcome& outcome) {
-  return SummaryOf(options, outcome).TakeJson();
+  return SummaryOf(options, outcome).json;
 }
 
 }  // namespace castor::gpt

@@ -154,8 +154,6 @@ void AddProgram(OptionTable& t, TrainFlags* f) {
             "checkpoints (castor.config/1); what it leaves out flags say, and "
             "nothing is said twice")
       .Form("FILE");
-  t.Whole("", &f->record_every, 1, INT32_MAX)
-      .Flag("--record-every", "record every so-manieth step, for long runs");
   t.Text("", &f->record)
       .Flag("--record", "file for the run's events, for castor report")
       .Form("FILE");
@@ -200,33 +198,26 @@ OptionTable EngineRows(TrainFlags* f) {
   return rows;
 }
 
-// Puts what the plan says into `options`.
-Status TakePlan(const TrainFlags& flags, bool processes,
-                TrainOptions* options) {
-  CASTOR_ASSIGN_OR_RETURN(const PlanFile plan, ReadPlanFile(flags.plan));
-  CASTOR_RETURN_IF_ERROR(Validate(options->model));
-  const auto take = [&]() -> Status {
-    CASTOR_RETURN_IF_ERROR(
-        CheckPlanFits(plan, SpecsOf(options->model, options->dtype),
-                      options->ranks, processes));
-    return ApplyPlan(plan, &options->engine);
-  };
-  return take().WithContext(QuotedPath(flags.plan));
-}
-
+// Puts what the files say that flags name into `options`.
 Status TakeFiles(const TrainFlags& flags, bool processes,
                  TrainOptions* options) {
+  ZeroOptions& engine = options->engine;
   if (!flags.files.layout.empty()) {
     CASTOR_ASSIGN_OR_RETURN(LayoutFile layout,
                             ReadLayoutFile(flags.files.layout));
-    options->engine.layout =
-        std::make_shared<const LayoutFile>(std::move(layout));
+    engine.layout = std::make_shared<const LayoutFile>(std::move(layout));
   }
   if (!flags.files.machine.empty()) {
     CASTOR_ASSIGN_OR_RETURN(options->machine,
                             ReadMachineFile(flags.files.machine));
   }
-  return flags.plan.empty() ? OkStatus() : TakePlan(flags, processes, options);
+  if (flags.plan.empty()) return OkStatus();
+  CASTOR_ASSIGN_OR_RETURN(const PlanFile plan, ReadPlanFile(flags.plan));
+  CASTOR_RETURN_IF_ERROR(Validate(options->model));
+  const Status fits = CheckPlanFits(
+      plan, SpecsOf(options->model, options->dtype), options->ranks, processes);
+  return (fits.ok() ? ApplyPlan(plan, &engine) : fits)
+      .WithContext(QuotedPath(flags.plan));
 }
 
 Status CheckTogether(const TrainFlags& flags, const TrainOptions& options) {
@@ -296,12 +287,10 @@ Status TakeConfigFile(TrainFlags* flags) {
   const std::string where = QuotedPath(flags->config);
   std::vector<std::string> said;
   if (!flags->config.empty()) {
-    CASTOR_ASSIGN_OR_RETURN(InputFile file, InputFile::Open(flags->config));
-    CASTOR_ASSIGN_OR_RETURN(const std::string text,
-                            file.ReadAll(kMaxConfigBytes));
-    Result<std::vector<std::string>> read = ReadConfig(text, table);
-    if (!read.ok()) return read.status().WithContext(where);
-    said = *std::move(read);
+    CASTOR_ASSIGN_OR_RETURN(said, ParseFile(flags->config, kMaxConfigBytes,
+                                            [&](std::string_view text) {
+                                              return ReadConfig(text, table);
+                                            }));
   }
   if (!flags->plan.empty()) {
     CASTOR_RETURN_IF_ERROR(CheckSaidOnce(table, flags->given, PlanKeys(),

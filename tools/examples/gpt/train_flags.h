@@ -42,7 +42,6 @@ struct TrainFlags {
   std::string text = "/usr/share/common-licenses";
   std::string decay = "all";
   std::string record = {};
-  int record_every = 1;  // of all steps
   std::string trace = {};
   std::string plan = {};
   std::string config = {};

@@ -36,6 +36,7 @@ struct TrainOptions {
   int accumulate = 1;         // micro-batches per step
   int ranks = 1;
   int64_t rank_timeout = 120;  // seconds that ranks wait for one; 0: for ever
+  int64_t rank_timeout_ns() const { return rank_timeout * 1'000'000'000; }
   int64_t steps = 30;
   uint64_t seed = 1;
   double lr = 3e-4;

@@ -10,7 +10,6 @@
 #include <thread>
 #include <utility>
 
-#include "chunk/base/check.h"
 #include "collectives/checkpoint/checkpoint_folder.h"
 #include "collectives/in_process_communicator.h"
 #include "collectives/world/launch.h"
@@ -74,10 +73,9 @@ Result<RanksHere> MakeRanks(const TrainOptions& options, ThreadPool* pool,
     ranks.places.push_back({engine, &group->trainer(), group->device()});
     return ranks;
   }
-  const InProcessOptions world = {
-      .world = options.ranks,
-      .executor = pool,
-      .timeout_ns = options.rank_timeout * 1'000'000'000};
+  const InProcessOptions world = {.world = options.ranks,
+                                  .executor = pool,
+                                  .timeout_ns = options.rank_timeout_ns()};
   ranks.engines = MakeInProcessWorld(world);
   ranks.trainers = MakeInProcessWorld(world);
   for (size_t rank = 0; rank < ranks.engines.size(); ++rank) {
@@ -94,15 +92,6 @@ Result<TrainOutcome> OrFailure(const Train& train) try {
   return OrThreadLimit(train);
 } catch (const std::exception& error) {
   return Status(Internal(error.what()));
-}
-
-// Of the ranks on this machine.
-Status CheckMemoryOf(const TrainOptions& options, const RankGroup* group) {
-  const double share =
-      group == nullptr
-          ? 1
-          : static_cast<double>(group->local_world()) / group->world();
-  return CheckMemory(TrainerBytes(options) * share);
 }
 
 // Of all ranks here.
@@ -123,19 +112,17 @@ Status RunAll(const RanksHere& ranks,
               const std::function<Result<TrainOutcome>(size_t rank)>& train,
               Outcomes* outcomes) {
   std::vector<std::thread> threads;
-  const auto start = [&](size_t rank) {
-    threads.push_back(StartThread([&, rank] {
-      Result<TrainOutcome>& outcome = (*outcomes)[rank];
-      outcome = OrFailure([&] { return train(rank); });
-      // A rank that fails before it has an engine ends the world too.
-      if (!outcome.ok()) ranks.Abort(outcome.status());
-    }));
+  const Status started = OrThreadLimit([&] {
+    for (size_t rank = 0; rank < outcomes->size(); ++rank) {
+      threads.push_back(StartThread([&, rank] {
+        Result<TrainOutcome>& outcome = (*outcomes)[rank];
+        outcome = OrFailure([&] { return train(rank); });
+        // A rank that fails before it has an engine ends the world too.
+        if (!outcome.ok()) ranks.Abort(outcome.status());
+      }));
+    }
     return OkStatus();
-  };
-  Status started;
-  for (size_t rank = 0; started.ok() && rank < outcomes->size(); ++rank) {
-    started = OrThreadLimit([&]() -> Status { return start(rank); });
-  }
+  });
   if (!started.ok()) ranks.Abort(started);
   for (std::thread& thread : threads) thread.join();
   CASTOR_RETURN_IF_ERROR(started);
@@ -149,19 +136,8 @@ void StepHistory::push_back(const StepReport& report) {
   tokens_ += report.tokens;
   seconds_ += report.seconds;
   if (first_.size() < kFirst) first_.push_back(report);
-  if (kept_.size() + 1 == 2 * kLast)
-    kept_.erase(kept_.begin(), kept_.begin() + kLast);
-  kept_.push_back(report);
-}
-
-std::span<const StepReport> StepHistory::last() const {
-  return std::span(kept_).last(std::min(kLast, kept_.size()));
-}
-
-const StepReport& StepHistory::operator[](size_t index) const {
-  const size_t dropped = size_ - kept_.size();
-  CASTOR_CHECK(index >= dropped && index < size_);
-  return kept_[index - dropped];
+  if (last_.size() == kLast) last_.pop_front();
+  last_.push_back(report);
 }
 
 Bytes ProcessMemory::rest() const {
@@ -172,7 +148,12 @@ Bytes ProcessMemory::rest() const {
 Result<TrainOutcome> Train(const TrainOptions& options, const TextData& data,
                            const TrainHooks& hooks, RankGroup* group) {
   CASTOR_RETURN_IF_ERROR(Validate(options));
-  CASTOR_RETURN_IF_ERROR(CheckMemoryOf(options, group));
+  // Of the ranks on this machine.
+  const double share =
+      group == nullptr
+          ? 1
+          : static_cast<double>(group->local_world()) / group->world();
+  CASTOR_RETURN_IF_ERROR(CheckMemory(TrainerBytes(options) * share));
   // Rather than when hours of training are to be saved.
   if (!options.save.empty() && (group == nullptr || group->rank() == 0)) {
     CASTOR_RETURN_IF_ERROR(CheckMaySave(options.save).WithContext("--save"));
@@ -203,8 +184,7 @@ Result<TrainOutcome> Train(const TrainOptions& options, const TextData& data,
       place.links = [&devices, rank] { return devices->links(rank); };
     }
     const TrainHooks silent = {.on_step = {}, .stop = hooks.stop};
-    return RankTrainer(options, data, rank == 0 ? hooks : silent, place)
-        .Run(own);
+    return TrainRank(options, data, rank == 0 ? hooks : silent, place, own);
   };
   Outcomes outcomes(ranks.places.size(),
                     Status(Internal("the rank did not end")));

@@ -11,9 +11,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -56,19 +56,16 @@ class StepHistory {
   double seconds() const { return seconds_; }
 
   // The first kFirst, and the last kLast, at most.
-  std::span<const StepReport> first() const { return first_; }
-  std::span<const StepReport> last() const;
-  // REQUIRES: there is one; of all by number, one of the last.
-  const StepReport& front() const { return first_.front(); }
-  const StepReport& back() const { return kept_.back(); }
-  const StepReport& operator[](size_t index) const;
+  const std::vector<StepReport>& first() const { return first_; }
+  const std::deque<StepReport>& last() const { return last_; }
+  const StepReport& back() const { return last_.back(); }
 
  private:
   size_t size_ = 0;
   int64_t tokens_ = 0;
   double seconds_ = 0;
   std::vector<StepReport> first_;
-  std::vector<StepReport> kept_;  // the last ones, less than twice kLast
+  std::deque<StepReport> last_;
 };
 
 // What the links of one rank carried.
@@ -106,6 +103,7 @@ struct TrainOutcome {
   Status save_failure;     // of what was to be saved at the end
   // Which rule placed which state of which chunk, a sentence each.
   std::vector<std::string> placed_by_rules;
+  int64_t last_step = 0;  // that was made, of the whole run
   bool stopped_early = false;
   // Steps at the end of the run whose loss was not finite.
   int64_t steps_without_loss = 0;

@@ -48,21 +48,7 @@ struct GptParam {
   bool is_matrix() const { return shape.size() > 1; }
 };
 
-// A block's parameters, in initialization order.
-enum class BlockParam : uint8_t {
-  kLn1Weight,
-  kLn1Bias,
-  kQkvWeight,
-  kQkvBias,
-  kAttentionOutWeight,
-  kAttentionOutBias,
-  kLn2Weight,
-  kLn2Bias,
-  kMlpInWeight,
-  kMlpInBias,
-  kMlpOutWeight,
-  kMlpOutBias,
-};
+// Of a block.
 inline constexpr int kBlockParams = 12;
 
 class GptParams {
@@ -77,13 +63,12 @@ class GptParams {
 
   ParamId token_embedding() const { return ParamId(0); }
   ParamId position_embedding() const { return ParamId(1); }
-  ParamId block(int layer, BlockParam param) const {
-    return ParamId(2 + kBlockParams * layer + static_cast<int>(param));
+  // The block's parameter of that number, in initialization order.
+  ParamId block(int layer, int number) const {
+    return ParamId(2 + kBlockParams * layer + number);
   }
-  ParamId final_ln_weight() const {
-    return ParamId(2 + kBlockParams * layers_);
-  }
-  ParamId final_ln_bias() const { return ParamId(3 + kBlockParams * layers_); }
+  ParamId final_ln_weight() const { return block(layers_, 0); }
+  ParamId final_ln_bias() const { return block(layers_, 1); }
 
  private:
   int layers_;

@@ -6,17 +6,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tools/examples/gpt/model/gemm.h"
-
 namespace castor::gpt {
 namespace {
 
 void AddRow(const float* from, int64_t count, float* to) {
   for (int64_t i = 0; i < count; ++i) to[i] += from[i];
-}
-
-void AddRows(const float* from, int64_t rows, int64_t columns, float* to) {
-  for (int64_t n = 0; n < rows; ++n) AddRow(from + n * columns, columns, to);
 }
 
 // Rows per block: large enough for products to be quick, small enough that
@@ -76,14 +70,18 @@ void HeadForward(const Head& head, int64_t seq, float* p, float* y,
 void HeadBackward(const Head& head, int64_t seq, const float* dy,
                   int64_t dy_stride, float* p, float* dscores, float* dq,
                   float* dk, float* dv) {
-  // dv = p^float dy, column block by column block, before p is overwritten.
-  for (int64_t begin = 0; begin < seq; begin += kBlock) {
-    const int64_t columns = std::min(kBlock, seq - begin);
-    Multiply({columns, head.size, seq - begin},
-             Transposed(p + begin * seq + begin, seq),
-             {dy + begin * dy_stride, dy_stride}, Into::kOverwrite,
-             dv + begin * head.row, head.row);
-  }
+  // to = scale p^float from, column block by column block.
+  const auto from_columns = [&](const float* from, int64_t stride, float* to,
+                                float scale) {
+    for (int64_t begin = 0; begin < seq; begin += kBlock) {
+      const int64_t columns = std::min(kBlock, seq - begin);
+      Multiply({columns, head.size, seq - begin},
+               Transposed(p + begin * seq + begin, seq),
+               {from + begin * stride, stride}, Into::kOverwrite,
+               to + begin * head.row, head.row, scale);
+    }
+  };
+  from_columns(dy, dy_stride, dv, 1.0f);  // before p is overwritten
   for (int64_t begin = 0; begin < seq; begin += kBlock) {
     const int64_t end = std::min(begin + kBlock, seq);
     const int64_t rows = end - begin;
@@ -99,13 +97,7 @@ void HeadBackward(const Head& head, int64_t seq, const float* dy,
     Multiply({rows, head.size, end}, {p + begin * seq, seq}, {head.k, head.row},
              Into::kOverwrite, dq + begin * head.row, head.row, head.scale);
   }
-  for (int64_t begin = 0; begin < seq; begin += kBlock) {
-    const int64_t columns = std::min(kBlock, seq - begin);
-    Multiply({columns, head.size, seq - begin},
-             Transposed(p + begin * seq + begin, seq),
-             {head.q + begin * head.row, head.row}, Into::kOverwrite,
-             dk + begin * head.row, head.row, head.scale);
-  }
+  from_columns(head.q, head.row, dk, head.scale);
 }
 
 }  // namespace
@@ -179,18 +171,15 @@ void LayerNormBackward(const float* dy, const float* x, const float* mean,
 }
 
 void LinearForward(const LinearShape& shape, const float* x,
-                   const float* weight, const float* bias, float* y) {
+                   const float* weight, const float* bias, Into into,
+                   float* y) {
   for (int64_t n = 0; n < shape.rows; ++n) {
-    std::copy_n(bias, shape.out, y + n * shape.out);
-  }
-  Multiply({shape.rows, shape.out, shape.in}, {x, shape.in},
-           {weight, shape.out}, Into::kAdd, y, shape.out);
-}
-
-void LinearForwardAdd(const LinearShape& shape, const float* x,
-                      const float* weight, const float* bias, float* y) {
-  for (int64_t n = 0; n < shape.rows; ++n) {
-    AddRow(bias, shape.out, y + n * shape.out);
+    float* row = y + n * shape.out;
+    if (into == Into::kAdd) {
+      AddRow(bias, shape.out, row);
+    } else {
+      std::copy_n(bias, shape.out, row);
+    }
   }
   Multiply({shape.rows, shape.out, shape.in}, {x, shape.in},
            {weight, shape.out}, Into::kAdd, y, shape.out);
@@ -207,11 +196,9 @@ void LinearBackwardParams(const LinearShape& shape, const float* dy,
                           float* grad_bias) {
   Multiply({shape.in, shape.out, shape.rows}, Transposed(x, shape.in),
            {dy, shape.out}, Into::kAdd, grad_weight, shape.out);
-  AddRows(dy, shape.rows, shape.out, grad_bias);
-}
-
-void MultiplyInto(const float* from, int64_t count, float* to) {
-  for (int64_t i = 0; i < count; ++i) to[i] *= from[i];
+  for (int64_t n = 0; n < shape.rows; ++n) {
+    AddRow(dy + n * shape.out, shape.out, grad_bias);
+  }
 }
 
 double CrossEntropy(float* logits, const int* targets, int64_t rows,

@@ -12,6 +12,8 @@
 
 #include <cstdint>
 
+#include "tools/examples/gpt/model/gemm.h"
+
 namespace castor::gpt {
 
 // x[n] = tokens_table[tokens[n]] + positions_table[n mod seq].
@@ -39,20 +41,14 @@ struct LinearShape {
   int64_t out = 0;
 };
 
-// y = x weight + bias, weight being [in, out].
+// y = or += x weight + bias, weight being [in, out].
 void LinearForward(const LinearShape& shape, const float* x,
-                   const float* weight, const float* bias, float* y);
-// y += x weight + bias: a branch's way back into the residual stream.
-void LinearForwardAdd(const LinearShape& shape, const float* x,
-                      const float* weight, const float* bias, float* y);
+                   const float* weight, const float* bias, Into into, float* y);
 // dx = dy weight^float. Overwrites.
 void LinearBackwardInput(const LinearShape& shape, const float* dy,
                          const float* weight, float* dx);
 void LinearBackwardParams(const LinearShape& shape, const float* dy,
                           const float* x, float* grad_weight, float* grad_bias);
-
-// to[i] *= from[i].
-void MultiplyInto(const float* from, int64_t count, float* to);
 
 // The mean over rows of -log softmax(logits)[target]; `logits` become its
 // gradient.

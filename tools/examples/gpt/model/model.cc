@@ -4,15 +4,32 @@
 #include "tools/examples/gpt/model/model.h"
 
 #include <algorithm>
-#include <utility>
+#include <array>
+#include <initializer_list>
 
 #include "chunk/base/check.h"
 #include "tools/examples/gpt/model/gemm.h"
 #include "tools/examples/gpt/model/layers.h"
 
 namespace castor::gpt {
+namespace {
 
-using enum BlockParam;
+using Values = std::array<const float*, 2>;
+
+// Calls `use` with the parameters, which are held just for that.
+template <typename Use>
+Status Holding(ParamSource& source, std::initializer_list<ParamId> params,
+               const Use& use) {
+  Values values{};
+  CASTOR_CHECK_LE(params.size(), values.size());
+  CASTOR_RETURN_IF_ERROR(source.Hold(std::span(params.begin(), params.size()),
+                                     std::span(values).first(params.size())));
+  use(values);
+  source.Release();
+  return OkStatus();
+}
+
+}  // namespace
 
 Gpt::Gpt(const GptConfig& config, int batch)
     : config_(config),
@@ -20,36 +37,42 @@ Gpt::Gpt(const GptConfig& config, int batch)
       attention_shape_{batch, config.context, config.heads, config.embd},
       rows_(int64_t{batch} * config.context),
       embd_(config.embd) {
-  const auto array = [&](int64_t columns) {
-    return std::vector<float>(static_cast<size_t>(rows_ * columns));
+  const auto array = [&](int64_t elements) {
+    elements_ += static_cast<size_t>(elements);
+    return std::vector<float>(static_cast<size_t>(elements));
+  };
+  const auto columns = [&](int64_t count) { return array(rows_ * count); };
+  // In initialization order, after the tables.
+  int32_t next = ids_.position_embedding().value() + 1;
+  const auto norm = [&] {
+    return Norm{ParamId(next++), ParamId(next++), columns(embd_),
+                columns(embd_),  columns(1),      columns(1)};
+  };
+  const auto linear = [&](int64_t in, int64_t out) {
+    return Linear{ParamId(next++), ParamId(next++), {rows_, in, out}};
   };
   for (int64_t n = 0; n < rows_; ++n) {
     positions_.push_back(static_cast<int>(n % config.context));
   }
   for (int layer = 0; layer < config.layers; ++layer) {
     blocks_.push_back(
-        {.input = array(embd_),
-         .ln1 = array(embd_),
-         .mean1 = array(1),
-         .deviation1 = array(1),
-         .qkv = array(3 * embd_),
-         .probabilities = array(int64_t{config.heads} * config.context),
-         .attention = array(embd_),
-         .middle = array(embd_),
-         .ln2 = array(embd_),
-         .mean2 = array(1),
-         .deviation2 = array(1),
-         .mlp = array(4 * embd_)});
+        {.before_attention = norm(),
+         .to_qkv = linear(embd_, 3 * embd_),
+         .from_attention = linear(embd_, embd_),
+         .before_mlp = norm(),
+         .into_mlp = linear(embd_, 4 * embd_),
+         .out_of_mlp = linear(4 * embd_, embd_),
+         .qkv = columns(3 * embd_),
+         .probabilities = columns(int64_t{config.heads} * config.context),
+         .attention = columns(embd_),
+         .mlp = columns(4 * embd_)});
   }
-  stream_ = array(embd_);
-  final_ln_ = array(embd_);
-  final_mean_ = array(1);
-  final_deviation_ = array(1);
-  logits_ = array(config.vocab);
-  gradient_ = array(embd_);
-  wide_ = array(4 * embd_);
-  narrow_ = array(embd_);
-  scratch_.resize(static_cast<size_t>(AttentionScratch(attention_shape_)));
+  final_ = norm();
+  stream_ = columns(embd_);
+  logits_ = columns(config.vocab);
+  wide_ = columns(4 * embd_);
+  narrow_ = columns(embd_);
+  scratch_ = array(AttentionScratch(attention_shape_));
 }
 
 Result<double> Gpt::Forward(ParamSource& params, std::span<const int> tokens,
@@ -57,75 +80,58 @@ Result<double> Gpt::Forward(ParamSource& params, std::span<const int> tokens,
   CASTOR_CHECK_EQ(static_cast<int64_t>(tokens.size()), rows_);
   CASTOR_CHECK_EQ(static_cast<int64_t>(targets.size()), rows_);
   tokens_ = tokens;
-  {
-    CASTOR_ASSIGN_OR_RETURN(const Held tables,
-                            Held::Hold(params, {ids_.token_embedding(),
-                                                ids_.position_embedding()}));
-    EmbeddingForward(tokens.data(), rows_, config_.context, embd_, tables[0],
-                     tables[1], stream_.data());
+  CASTOR_RETURN_IF_ERROR(
+      Holding(params, {ids_.token_embedding(), ids_.position_embedding()},
+              [&](const Values& tables) {
+                EmbeddingForward(tokens.data(), rows_, config_.context, embd_,
+                                 tables[0], tables[1], stream_.data());
+              }));
+  for (Block& block : blocks_) {
+    CASTOR_RETURN_IF_ERROR(BlockForward(params, block));
   }
-  for (int layer = 0; layer < config_.layers; ++layer) {
-    CASTOR_RETURN_IF_ERROR(BlockForward(params, layer, stream_.data()));
-  }
-  CASTOR_RETURN_IF_ERROR(NormForward(
-      params, ids_.final_ln_weight(), ids_.final_ln_bias(), stream_.data(),
-      final_ln_.data(), final_mean_.data(), final_deviation_.data()));
-  {
-    CASTOR_ASSIGN_OR_RETURN(const Held table,
-                            Held::Hold(params, {ids_.token_embedding()}));
-    Multiply({rows_, config_.vocab, embd_}, {final_ln_.data(), embd_},
-             Transposed(table[0], embd_), Into::kOverwrite, logits_.data(),
-             config_.vocab);
-  }
+  CASTOR_RETURN_IF_ERROR(NormForward(params, final_));
+  CASTOR_RETURN_IF_ERROR(
+      Holding(params, {ids_.token_embedding()}, [&](const Values& table) {
+        Multiply({rows_, config_.vocab, embd_}, {final_.output.data(), embd_},
+                 Transposed(table[0], embd_), Into::kOverwrite, logits_.data(),
+                 config_.vocab);
+      }));
   return CrossEntropy(logits_.data(), targets.data(), rows_,
                       int64_t{config_.vocab});
 }
 
-Status Gpt::NormForward(ParamSource& params, ParamId weight, ParamId bias,
-                        const float* x, float* y, float* mean,
-                        float* deviation) {
-  CASTOR_ASSIGN_OR_RETURN(const Held w, Held::Hold(params, {weight, bias}));
-  LayerNormForward(x, rows_, embd_, w[0], w[1], y, mean, deviation);
-  return OkStatus();
+Status Gpt::NormForward(ParamSource& params, Norm& norm) {
+  norm.input = stream_;
+  return Holding(params, {norm.weight, norm.bias}, [&](const Values& w) {
+    LayerNormForward(stream_.data(), rows_, embd_, w[0], w[1],
+                     norm.output.data(), norm.mean.data(),
+                     norm.deviation.data());
+  });
 }
 
-Status Gpt::BlockForward(ParamSource& params, int layer, float* stream) {
-  BlockActivations& a = blocks_[static_cast<size_t>(layer)];
-  const auto id = [&](BlockParam p) { return ids_.block(layer, p); };
-  std::copy_n(stream, a.input.size(), a.input.data());
-  CASTOR_RETURN_IF_ERROR(NormForward(params, id(kLn1Weight), id(kLn1Bias),
-                                     stream, a.ln1.data(), a.mean1.data(),
-                                     a.deviation1.data()));
-  {
-    CASTOR_ASSIGN_OR_RETURN(const Held w,
-                            Held::Hold(params, {id(kQkvWeight), id(kQkvBias)}));
-    LinearForward(Shape(embd_, 3 * embd_), a.ln1.data(), w[0], w[1],
-                  a.qkv.data());
-  }
-  AttentionForward(attention_shape_, a.qkv.data(), a.probabilities.data(),
-                   a.attention.data());
-  {
-    CASTOR_ASSIGN_OR_RETURN(
-        const Held w,
-        Held::Hold(params, {id(kAttentionOutWeight), id(kAttentionOutBias)}));
-    LinearForwardAdd(Shape(embd_, embd_), a.attention.data(), w[0], w[1],
-                     stream);
-  }
-  std::copy_n(stream, a.middle.size(), a.middle.data());
-  CASTOR_RETURN_IF_ERROR(NormForward(params, id(kLn2Weight), id(kLn2Bias),
-                                     stream, a.ln2.data(), a.mean2.data(),
-                                     a.deviation2.data()));
-  {
-    CASTOR_ASSIGN_OR_RETURN(
-        const Held w, Held::Hold(params, {id(kMlpInWeight), id(kMlpInBias)}));
-    LinearForward(Shape(embd_, 4 * embd_), a.ln2.data(), w[0], w[1],
-                  a.mlp.data());
-  }
-  Gelu(a.mlp.data(), rows_ * 4 * embd_, wide_.data());
-  CASTOR_ASSIGN_OR_RETURN(
-      const Held w, Held::Hold(params, {id(kMlpOutWeight), id(kMlpOutBias)}));
-  LinearForwardAdd(Shape(4 * embd_, embd_), wide_.data(), w[0], w[1], stream);
-  return OkStatus();
+Status Gpt::LinearForward(ParamSource& params, const Linear& linear,
+                          const std::vector<float>& x, Into into,
+                          std::vector<float>& y) {
+  return Holding(params, {linear.weight, linear.bias}, [&](const Values& w) {
+    gpt::LinearForward(linear.shape, x.data(), w[0], w[1], into, y.data());
+  });
+}
+
+Status Gpt::BlockForward(ParamSource& params, Block& block) {
+  CASTOR_RETURN_IF_ERROR(NormForward(params, block.before_attention));
+  CASTOR_RETURN_IF_ERROR(LinearForward(params, block.to_qkv,
+                                       block.before_attention.output,
+                                       Into::kOverwrite, block.qkv));
+  AttentionForward(attention_shape_, block.qkv.data(),
+                   block.probabilities.data(), block.attention.data());
+  CASTOR_RETURN_IF_ERROR(LinearForward(params, block.from_attention,
+                                       block.attention, Into::kAdd, stream_));
+  CASTOR_RETURN_IF_ERROR(NormForward(params, block.before_mlp));
+  CASTOR_RETURN_IF_ERROR(LinearForward(params, block.into_mlp,
+                                       block.before_mlp.output,
+                                       Into::kOverwrite, block.mlp));
+  Gelu(block.mlp.data(), std::ssize(block.mlp), wide_.data());
+  return LinearForward(params, block.out_of_mlp, wide_, Into::kAdd, stream_);
 }
 
 Status Gpt::Backward(ParamSource& params, double loss_scale) {
@@ -133,117 +139,105 @@ Status Gpt::Backward(ParamSource& params, double loss_scale) {
     for (float& gradient : logits_) gradient *= static_cast<float>(loss_scale);
   }
   const ParamId table = ids_.token_embedding();
-  {
-    CASTOR_ASSIGN_OR_RETURN(const Held w, Held::Hold(params, {table}));
+  CASTOR_RETURN_IF_ERROR(Holding(params, {table}, [&](const Values& w) {
     Multiply({rows_, embd_, config_.vocab}, {logits_.data(), config_.vocab},
              {w[0], embd_}, Into::kOverwrite, narrow_.data(), embd_);
-  }
+  }));
   {
     CASTOR_ASSIGN_OR_RETURN(float* const grad, params.OpenGrad(table));
     Multiply({config_.vocab, embd_, rows_},
              Transposed(logits_.data(), config_.vocab),
-             {final_ln_.data(), embd_}, Into::kAdd, grad, embd_);
+             {final_.output.data(), embd_}, Into::kAdd, grad, embd_);
     CASTOR_RETURN_IF_ERROR(params.CloseGrad(table, GradUse::kMoreToCome));
   }
-  std::fill(gradient_.begin(), gradient_.end(), 0.0f);
-  CASTOR_RETURN_IF_ERROR(NormBackward(
-      params, ids_.final_ln_weight(), ids_.final_ln_bias(), narrow_.data(),
-      stream_.data(), final_mean_.data(), final_deviation_.data()));
-  for (int layer = config_.layers - 1; layer >= 0; --layer) {
-    CASTOR_RETURN_IF_ERROR(BlockBackward(params, layer));
+  std::fill(stream_.begin(), stream_.end(), 0.0f);
+  CASTOR_RETURN_IF_ERROR(NormBackward(params, final_, narrow_));
+  for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
+    CASTOR_RETURN_IF_ERROR(BlockBackward(params, *block));
   }
   const auto scatter = [&](ParamId id, const int* index) -> Status {
     CASTOR_ASSIGN_OR_RETURN(float* const grad, params.OpenGrad(id));
-    EmbeddingBackward(gradient_.data(), index, rows_, embd_, grad);
+    EmbeddingBackward(stream_.data(), index, rows_, embd_, grad);
     return params.CloseGrad(id, GradUse::kComplete);
   };
   CASTOR_RETURN_IF_ERROR(scatter(ids_.position_embedding(), positions_.data()));
   return scatter(table, tokens_.data());
 }
 
-Status Gpt::NormBackward(ParamSource& params, ParamId weight, ParamId bias,
-                         const float* dy, const float* x, const float* mean,
-                         const float* deviation) {
-  CASTOR_ASSIGN_OR_RETURN(Held w, Held::Hold(params, {weight}));
-  const float* values = w[0];
-  if (params.grads_in_place()) {
-    const Held over = std::move(w);
-    aside_.assign(values, values + embd_);
-    values = aside_.data();
-  }
-  CASTOR_ASSIGN_OR_RETURN(float* const grad_weight, params.OpenGrad(weight));
-  CASTOR_ASSIGN_OR_RETURN(float* const grad_bias, params.OpenGrad(bias));
-  LayerNormBackward(dy, x, mean, deviation, rows_, embd_, values,
-                    gradient_.data(), grad_weight, grad_bias);
-  CASTOR_RETURN_IF_ERROR(params.CloseGrad(bias, GradUse::kComplete));
-  return params.CloseGrad(weight, GradUse::kComplete);
+Status Gpt::NormBackward(ParamSource& params, const Norm& norm,
+                         const std::vector<float>& dy) {
+  const auto backward = [&](const float* weight) -> Status {
+    CASTOR_ASSIGN_OR_RETURN(float* const grad_weight,
+                            params.OpenGrad(norm.weight));
+    CASTOR_ASSIGN_OR_RETURN(float* const grad_bias, params.OpenGrad(norm.bias));
+    LayerNormBackward(dy.data(), norm.input.data(), norm.mean.data(),
+                      norm.deviation.data(), rows_, embd_, weight,
+                      stream_.data(), grad_weight, grad_bias);
+    CASTOR_RETURN_IF_ERROR(params.CloseGrad(norm.bias, GradUse::kComplete));
+    return params.CloseGrad(norm.weight, GradUse::kComplete);
+  };
+  Status done;
+  CASTOR_RETURN_IF_ERROR(Holding(params, {norm.weight}, [&](const Values& w) {
+    if (params.grads_in_place()) {
+      aside_.assign(w[0], w[0] + embd_);
+    } else {
+      done = backward(w[0]);
+    }
+  }));
+  return params.grads_in_place() ? backward(aside_.data()) : done;
 }
 
-Status Gpt::LinearBackward(ParamSource& params, const LinearShape& shape,
-                           ParamId weight, ParamId bias, const float* dy,
-                           const float* x, float* dx) {
+Status Gpt::LinearBackward(ParamSource& params, const Linear& linear,
+                           const std::vector<float>& dy,
+                           const std::vector<float>& x,
+                           std::vector<float>& dx) {
   // The parameters' gradients first: dx may take the place of x.
   const bool in_place = params.grads_in_place();
-  const auto input = [&](float* to) -> Status {
-    CASTOR_ASSIGN_OR_RETURN(const Held w, Held::Hold(params, {weight}));
-    LinearBackwardInput(shape, dy, w[0], to);
-    return OkStatus();
+  const auto input = [&](float* to) {
+    return Holding(params, {linear.weight}, [&](const Values& w) {
+      LinearBackwardInput(linear.shape, dy.data(), w[0], to);
+    });
   };
   if (in_place) {
-    aside_.resize(static_cast<size_t>(shape.rows * shape.in));
+    aside_.resize(static_cast<size_t>(rows_ * linear.shape.in));
     CASTOR_RETURN_IF_ERROR(input(aside_.data()));
   }
   {
-    CASTOR_ASSIGN_OR_RETURN(float* const grad_weight, params.OpenGrad(weight));
-    CASTOR_ASSIGN_OR_RETURN(float* const grad_bias, params.OpenGrad(bias));
-    LinearBackwardParams(shape, dy, x, grad_weight, grad_bias);
-    CASTOR_RETURN_IF_ERROR(params.CloseGrad(bias, GradUse::kComplete));
-    CASTOR_RETURN_IF_ERROR(params.CloseGrad(weight, GradUse::kComplete));
+    CASTOR_ASSIGN_OR_RETURN(float* const grad_weight,
+                            params.OpenGrad(linear.weight));
+    CASTOR_ASSIGN_OR_RETURN(float* const grad_bias,
+                            params.OpenGrad(linear.bias));
+    LinearBackwardParams(linear.shape, dy.data(), x.data(), grad_weight,
+                         grad_bias);
+    CASTOR_RETURN_IF_ERROR(params.CloseGrad(linear.bias, GradUse::kComplete));
+    CASTOR_RETURN_IF_ERROR(params.CloseGrad(linear.weight, GradUse::kComplete));
   }
-  if (!in_place) return input(dx);
-  std::copy(aside_.begin(), aside_.end(), dx);
+  if (!in_place) return input(dx.data());
+  std::copy(aside_.begin(), aside_.end(), dx.begin());
   return OkStatus();
 }
 
-Status Gpt::BlockBackward(ParamSource& params, int layer) {
-  BlockActivations& a = blocks_[static_cast<size_t>(layer)];
-  const auto id = [&](BlockParam p) { return ids_.block(layer, p); };
-  // MLP. GELU again, which leaves its slope in a.mlp.
-  GeluAndSlope(a.mlp.data(), rows_ * 4 * embd_, wide_.data());
-  CASTOR_RETURN_IF_ERROR(LinearBackward(
-      params, Shape(4 * embd_, embd_), id(kMlpOutWeight), id(kMlpOutBias),
-      gradient_.data(), wide_.data(), wide_.data()));
-  MultiplyInto(a.mlp.data(), rows_ * 4 * embd_, wide_.data());
-  CASTOR_RETURN_IF_ERROR(LinearBackward(
-      params, Shape(embd_, 4 * embd_), id(kMlpInWeight), id(kMlpInBias),
-      wide_.data(), a.ln2.data(), narrow_.data()));
-  CASTOR_RETURN_IF_ERROR(NormBackward(params, id(kLn2Weight), id(kLn2Bias),
-                                      narrow_.data(), a.middle.data(),
-                                      a.mean2.data(), a.deviation2.data()));
-  // Attention.
-  CASTOR_RETURN_IF_ERROR(LinearBackward(params, Shape(embd_, embd_),
-                                        id(kAttentionOutWeight),
-                                        id(kAttentionOutBias), gradient_.data(),
-                                        a.attention.data(), narrow_.data()));
-  AttentionBackward(attention_shape_, narrow_.data(), a.qkv.data(),
-                    a.probabilities.data(), scratch_.data(), wide_.data());
+Status Gpt::BlockBackward(ParamSource& params, Block& block) {
+  // MLP. GELU again, which leaves its slope in block.mlp.
+  GeluAndSlope(block.mlp.data(), std::ssize(block.mlp), wide_.data());
   CASTOR_RETURN_IF_ERROR(
-      LinearBackward(params, Shape(embd_, 3 * embd_), id(kQkvWeight),
-                     id(kQkvBias), wide_.data(), a.ln1.data(), narrow_.data()));
-  return NormBackward(params, id(kLn1Weight), id(kLn1Bias), narrow_.data(),
-                      a.input.data(), a.mean1.data(), a.deviation1.data());
+      LinearBackward(params, block.out_of_mlp, stream_, wide_, wide_));
+  for (size_t i = 0; i < wide_.size(); ++i) wide_[i] *= block.mlp[i];
+  CASTOR_RETURN_IF_ERROR(LinearBackward(params, block.into_mlp, wide_,
+                                        block.before_mlp.output, narrow_));
+  CASTOR_RETURN_IF_ERROR(NormBackward(params, block.before_mlp, narrow_));
+  CASTOR_RETURN_IF_ERROR(LinearBackward(params, block.from_attention, stream_,
+                                        block.attention, narrow_));
+  AttentionBackward(attention_shape_, narrow_.data(), block.qkv.data(),
+                    block.probabilities.data(), scratch_.data(), wide_.data());
+  CASTOR_RETURN_IF_ERROR(LinearBackward(
+      params, block.to_qkv, wide_, block.before_attention.output, narrow_));
+  return NormBackward(params, block.before_attention, narrow_);
 }
 
 Bytes Gpt::bytes() const {
-  size_t count = 0;
-  const auto add = [&](auto&... arrays) { count += (arrays.capacity() + ...); };
-  for (const BlockActivations& a : blocks_) {
-    add(a.input, a.ln1, a.mean1, a.deviation1, a.qkv, a.probabilities,
-        a.attention, a.middle, a.ln2, a.mean2, a.deviation2, a.mlp);
-  }
-  add(stream_, final_ln_, final_mean_, final_deviation_, logits_, gradient_,
-      wide_, narrow_, scratch_, aside_);
-  return Bytes(static_cast<int64_t>(count * sizeof(float)));
+  return Bytes(
+      static_cast<int64_t>((elements_ + aside_.capacity()) * sizeof(float)));
 }
 
 }  // namespace castor::gpt

@@ -9,16 +9,13 @@
 // one micro-batch and no parameter: those it takes from a ParamSource, one
 // layer's weight and bias at a time. Thread-compatible.
 
-#include <array>
 #include <cstdint>
-#include <initializer_list>
 #include <span>
-#include <utility>
 #include <vector>
 
-#include "chunk/base/check.h"
 #include "chunk/base/ids.h"
 #include "chunk/base/status.h"
+#include "chunk/base/units.h"
 #include "tools/examples/gpt/model/gpt_params.h"
 #include "tools/examples/gpt/model/layers.h"
 
@@ -53,39 +50,6 @@ class ParamSource {
   virtual bool grads_in_place() const { return false; }
 };
 
-// Parameters held until the end of its life. Move-only.
-class Held {
- public:
-  static constexpr size_t kMost = 2;
-
-  static Result<Held> Hold(ParamSource& source,
-                           std::initializer_list<ParamId> params) {
-    CASTOR_CHECK_LE(params.size(), kMost);
-    Held held;
-    CASTOR_RETURN_IF_ERROR(
-        source.Hold(std::span(params.begin(), params.size()),
-                    std::span(held.values_).first(params.size())));
-    held.source_ = &source;
-    return held;
-  }
-
-  Held(Held&& other) noexcept
-      : source_(std::exchange(other.source_, nullptr)),
-        values_(other.values_) {}
-  Held& operator=(Held&&) = delete;
-  ~Held() {
-    if (source_ != nullptr) source_->Release();
-  }
-
-  const float* operator[](size_t i) const { return values_[i]; }
-
- private:
-  Held() = default;
-
-  ParamSource* source_ = nullptr;
-  std::array<const float*, kMost> values_{};
-};
-
 class Gpt {
  public:
   // For micro-batches of `batch` sequences of config.context tokens. REQUIRES:
@@ -103,45 +67,54 @@ class Gpt {
   Bytes bytes() const;
 
  private:
-  // What the way back needs of one block.
-  struct BlockActivations {
-    std::vector<float> input;  // the residual stream before the block
-    std::vector<float> ln1, mean1, deviation1;
+  // Of two parameters each. Of a norm, also what its way back needs.
+  struct Norm {
+    ParamId weight, bias;
+    std::vector<float> input, output, mean, deviation;
+  };
+  struct Linear {
+    ParamId weight, bias;
+    LinearShape shape;
+  };
+  struct Block {
+    Norm before_attention;
+    Linear to_qkv, from_attention;
+    Norm before_mlp;
+    Linear into_mlp, out_of_mlp;
     std::vector<float> qkv, probabilities, attention;
-    std::vector<float> middle;  // the residual stream before the MLP
-    std::vector<float> ln2, mean2, deviation2;
     std::vector<float> mlp;  // before GELU
   };
 
-  LinearShape Shape(int64_t in, int64_t out) const { return {rows_, in, out}; }
-  Status BlockForward(ParamSource& params, int layer, float* stream);
-  Status BlockBackward(ParamSource& params, int layer);
-  Status NormForward(ParamSource& params, ParamId weight, ParamId bias,
-                     const float* x, float* y, float* mean, float* deviation);
-  // Adds to gradient_.
-  Status NormBackward(ParamSource& params, ParamId weight, ParamId bias,
-                      const float* dy, const float* x, const float* mean,
-                      const float* deviation);
+  Status BlockForward(ParamSource& params, Block& block);
+  Status BlockBackward(ParamSource& params, Block& block);
+  // Of stream_, which is kept.
+  Status NormForward(ParamSource& params, Norm& norm);
+  // Adds to stream_, which the gradient has taken over.
+  Status NormBackward(ParamSource& params, const Norm& norm,
+                      const std::vector<float>& dy);
+  static Status LinearForward(ParamSource& params, const Linear& linear,
+                              const std::vector<float>& x, Into into,
+                              std::vector<float>& y);
   // dx = way back of y = x weight + bias, and the parameters' gradients.
-  Status LinearBackward(ParamSource& params, const LinearShape& shape,
-                        ParamId weight, ParamId bias, const float* dy,
-                        const float* x, float* dx);
+  Status LinearBackward(ParamSource& params, const Linear& linear,
+                        const std::vector<float>& dy,
+                        const std::vector<float>& x, std::vector<float>& dx);
 
   GptConfig config_;
   GptParams ids_;
   AttentionShape attention_shape_;
   int64_t rows_;
   int64_t embd_;
+  size_t elements_ = 0;  // of all arrays but aside_
   std::span<const int> tokens_;
   std::vector<int> positions_;
-  std::vector<BlockActivations> blocks_;
-  std::vector<float> stream_;  // after the last block
-  std::vector<float> final_ln_, final_mean_, final_deviation_;
-  std::vector<float> logits_;    // then their gradient
-  std::vector<float> gradient_;  // of the residual stream
-  std::vector<float> wide_;      // 4 embd per token: GELU's result, gradients
-  std::vector<float> narrow_;    // embd per token
-  std::vector<float> scratch_;   // of attention
+  std::vector<Block> blocks_;
+  Norm final_;
+  std::vector<float> stream_;   // the residual stream, then its gradient
+  std::vector<float> logits_;   // then their gradient
+  std::vector<float> wide_;     // 4 embd per token: GELU's result, gradients
+  std::vector<float> narrow_;   // embd per token
+  std::vector<float> scratch_;  // of attention
   // Where gradients take the place of parameters: a product's input gradient,
   // or a norm's weight, until the parameters' gradients are made.
   std::vector<float> aside_;

@@ -6,8 +6,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "chunk/base/dtype.h"
-#include "chunk/base/ids.h"
+#include "collectives/world/rank_agreement.h"
 
 namespace castor::gpt {
 
@@ -23,9 +22,7 @@ Status ExchangeBytes(Communicator& ranks, const void* mine, void* all,
                   count * static_cast<size_t>(ranks.rank()),
               mine, count);
   ThreadLane lane("between ranks");
-  ranks.AllReduce(lane, sum.data(), Elements(std::ssize(sum)), DType::kU64,
-                  ReduceOp::kSum, {ChunkId(), -1, "trainer"});
-  CASTOR_RETURN_IF_ERROR(lane.Drain());
+  CASTOR_RETURN_IF_ERROR(internal::SumOverRanks(ranks, lane, sum, "trainer"));
   std::memcpy(all, sum.data(), count * static_cast<size_t>(ranks.world()));
   return OkStatus();
 }

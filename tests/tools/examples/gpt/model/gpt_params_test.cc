@@ -40,9 +40,8 @@ TEST(GptParamsTest, IdsNameTheParametersTheyStandFor) {
   EXPECT_THAT(params.param(params.token_embedding()).shape, ElementsAre(10, 4));
   EXPECT_THAT(params.param(params.position_embedding()).shape,
               ElementsAre(6, 4));
-  EXPECT_EQ(params.param(params.block(1, BlockParam::kLn1Weight)).name,
-            "h.1.ln_1.weight");
-  EXPECT_EQ(params.param(params.block(2, BlockParam::kMlpOutBias)).name,
+  EXPECT_EQ(params.param(params.block(1, 0)).name, "h.1.ln_1.weight");
+  EXPECT_EQ(params.param(params.block(2, kBlockParams - 1)).name,
             "h.2.mlp.c_proj.bias");
   EXPECT_EQ(params.param(params.final_ln_weight()).name, "ln_f.weight");
   EXPECT_EQ(params.final_ln_bias().index() + 1, params.all().size());
