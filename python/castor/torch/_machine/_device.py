@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, Optional
@@ -107,6 +108,8 @@ _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype = ctypes.py_object
 _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 _CAPSULE = b"dltensor"
+# Threads share descriptions. A thread that holds the lock may come here again: torch has read the place when a finalizer runs.
+_placing = threading.RLock()
 
 
 def dlpack_viewer(shape: torch.Size, dtype: torch.dtype, device_type: int, index: int) -> Viewer:
@@ -118,8 +121,10 @@ def dlpack_viewer(shape: torch.Size, dtype: torch.dtype, device_type: int, index
     at = ctypes.addressof(described)
 
     def view(address: Optional[int], lease: Any) -> torch.Tensor:
-        described.data = address
-        tensor: torch.Tensor = torch._C._from_dlpack(_new_capsule(at, _CAPSULE, None))
+        capsule = _new_capsule(at, _CAPSULE, None)
+        with _placing:
+            described.data = address
+            tensor: torch.Tensor = torch._C._from_dlpack(capsule)
         tensor.untyped_storage()._castor_lease = lease  # type: ignore[attr-defined]
         return tensor
 

@@ -21,7 +21,7 @@ from castor.torch._parameters._params import OF_METADATA
 State = defaultdict[Any, Any]  # by parameter; by a name, what an optimizer keeps of all together
 HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks", "_optimizer_state_dict_pre_hooks", "_optimizer_state_dict_post_hooks",
           "_optimizer_load_state_dict_pre_hooks", "_optimizer_load_state_dict_post_hooks")
-_NUMBERS = (bool, int, float, str, type(None))
+_NUMBERS = (bool, int, float, complex, str, type(None))
 _SMALL = 1 << 16  # elements of a tensor that an optimizer keeps for itself
 
 
@@ -47,6 +47,13 @@ class Bare:
     def set_numbers(self, numbers: dict[str, Any]) -> None:
         vars(self.optimizer).update({name: copied(value) for name, value in numbers.items()})
 
+    def restore(self, numbers: dict[str, Any]) -> None:
+        """As they were when `numbers` said so: what a step has added goes."""
+        mine = vars(self.optimizer)
+        for name in [name for name, value in mine.items() if name not in numbers and _is_number(value)]:
+            del mine[name]
+        self.set_numbers(numbers)
+
     def kept_beside(self) -> dict[str, Any]:
         """What the optimizer keeps for itself that is no number, so that it can be seen whether a step changes it."""
         seen: dict[str, Any] = {}
@@ -60,7 +67,8 @@ class Bare:
             elif isinstance(value, (list, tuple, set, frozenset, deque)):
                 seen[name] = [id(one) for one in value]
             else:
-                seen[name] = id(value)
+                inside = vars(value).items() if hasattr(value, "__dict__") else ()
+                seen[name] = (id(value), {word: copied(one) for word, one in inside if _is_number(one)})
         return seen
 
     def put(self, groups: list[dict[str, Any]], state: State) -> None:
@@ -155,7 +163,13 @@ def copied(value: Any) -> Any:
         return type(value)(copied(one) for one in value) if type(value) in (list, tuple) else value
     if isinstance(value, dict):
         return {name: copied(one) for name, one in value.items()}
-    return value
+    # numpy's arrays are known by what they offer.
+    return copy.copy(value) if isinstance(value, (set, deque)) or hasattr(value, "__array_interface__") else value
+
+
+def fixed(value: Any) -> bool:
+    """Whether no step can change it in its place."""
+    return isinstance(value, _NUMBERS) or (type(value) is tuple and all(map(fixed, value)))
 
 
 def globals_in(state: State) -> dict[Any, Any]:
@@ -164,8 +178,8 @@ def globals_in(state: State) -> dict[Any, Any]:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are equal, tensors in all their bits."""
-    if one is other:
+    """Whether two values are equal. What could change in its place is looked at even where it is one object."""
+    if one is other and fixed(one):
         return True
     if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
         return (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and one.shape == other.shape and one.dtype == other.dtype

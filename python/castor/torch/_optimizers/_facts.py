@@ -221,6 +221,9 @@ def _train(optimizer: torch.optim.Optimizer, group: dict[str, Any], values: list
     if last is None:  # else tensors may have no values, which nothing could be compared with
         left = bare.kept_beside()
         trained.kept_beside = [name for name in left if not same(left[name], beside.get(name))]
+        # Of a tensor of its own that states are, too, there is one, and windows have copies.
+        shared = {_storage_of(one) for of_param in state.values() for one in _tensors_in(of_param)}
+        trained.kept_beside += [name for name, value in vars(bare.optimizer).items() if isinstance(value, Tensor) and _storage_of(value) in shared]
         trained.idle_changed = not all(map(same, [one.detach() for one in idle], begun))
     return trained
 

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from castor import _abi
-from castor.errors import InvalidArgument
+from castor.errors import FailedPrecondition, InvalidArgument
 from castor.torch._model import Owner, Param, read
 from castor.torch._optimizers._bare import copied, same
 from castor.torch._optimizers._rule import Groups
@@ -105,6 +105,8 @@ class Program:
 
     def set_number(self, name: str, value: Any) -> bool:
         there = [member.bare for member in self._members if name in vars(member.bare.optimizer)]
+        if there and self._updates.within_step:
+            raise FailedPrecondition(f"{name} of the optimizer is set within a step that update_in_backward=True has begun: set it before the backward")
         for bare in there:
             bare.set_numbers({name: value})
         return bool(there)

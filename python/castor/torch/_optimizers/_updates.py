@@ -8,6 +8,7 @@ its parameters. Every window of a step begins with the numbers from before the s
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections import defaultdict
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from castor.torch._optimizers._bare import State, copied, globals_in, same
 from castor.torch._optimizers._rule import Groups
 from castor.torch._optimizers._windows import Before, Kept, Member, Piece, Taken, apart, stand_in, tensor_at
 
+_MOST_TENSORS = 4096  # over windows, which stay from step to step: about 5 MB
 _DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 
 
@@ -38,6 +40,12 @@ class Updates:
         self._groups_after: dict[int, dict[str, Any]] = {}  # of those that a window of this step had parameters of
         self._groups_idle: dict[int, dict[str, Any]] = {}  # of the others
         self._sent: dict[int, dict[str, float]] = {}
+        # Windows come to the same addresses step after step.
+        self._tensor_at = functools.lru_cache(maxsize=_MOST_TENSORS)(tensor_at)
+
+    @property
+    def within_step(self) -> bool:
+        return self._groups is not None
 
     def bind(self, runtime: Owner, kept: dict[int, Kept]) -> None:
         self._runtime, self._kept = runtime, kept
@@ -75,7 +83,7 @@ class Updates:
                 self._commit(groups)
             else:
                 for member in self._members:
-                    member.bare.set_numbers(member.before)
+                    member.bare.restore(member.before)
         finally:
             self._groups = None
             self._groups_after.clear()
@@ -116,7 +124,7 @@ class Updates:
         try:
             with torch.enable_grad():
                 if not update.on_device:
-                    self._take(update, tensor_at)
+                    self._take(update, self._host_view)
                     return
                 device = self._runtime.device
                 with device.on_stream(update.stream or 0):
@@ -124,6 +132,9 @@ class Updates:
         except BaseException as error:
             self.error = error
             raise
+
+    def _host_view(self, address: int, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+        return self._tensor_at(address, shape, dtype).detach()
 
     def _take(self, update: Any, view: Any) -> None:
         dtype = _DTYPES[update.grad_dtype.decode()]
@@ -155,8 +166,8 @@ class Updates:
             group["params"] = of_group.get(index) or member.placeholders(place)
             groups.append(group)
         if member.moved:
-            member.bare.set_numbers(member.before)
-        member.moved = True  # until seen otherwise
+            member.bare.restore(member.before)
+        member.moved = True  # should the step fail
         member.moved = member.bare.step(groups, state)
         self._note(member, groups, of_group, state)
         memory = {address for piece in pieces for address in piece.memory}
@@ -172,12 +183,12 @@ class Updates:
             noted = self._groups_after if index in of_group else self._groups_idle
             alike &= same(noted.setdefault(index, after), after)
         numbers = member.bare.numbers() if member.moved else member.before
-        if same(numbers, member.before):
-            numbers, member.moved = member.before, False
-        left = (numbers, globals_in(state))
+        of_all = globals_in(state)
         if member.after is None:
-            member.after = left
-        if not alike or not same(member.after, left):
+            member.after = (numbers, of_all)
+        numbers_then, of_all_then = member.after
+        alike &= (numbers is numbers_then or same(numbers, numbers_then)) and same(of_all, of_all_then)
+        if not alike:
             raise FailedPrecondition(f"{member.bare.name} changes its own or its groups' numbers by the values of some parameters, and Castor brings them in windows: "
                                      "give castor.wrap an optimizer whose numbers do not depend on values")
 

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Sequence
 from typing import Any, Optional
 
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from castor.torch._model import Param
-from castor.torch._optimizers._bare import Bare, copied, globals_in, same
+from castor.torch._optimizers._bare import Bare, copied, fixed, globals_in, same
 from castor.torch._optimizers._facts import Facts, facts_of
 
 MOST_STATES = 8
@@ -39,10 +38,6 @@ class Member:
         return [nn.Parameter(torch.zeros((1,) * self.dims[place]))] if self.facts.placeholders else []
 
 
-# What no step can change in its place.
-_FIXED = (bool, int, float, complex, str, type(None))
-
-
 class Before:
     """What a group had beside parameters when a step began."""
 
@@ -54,7 +49,7 @@ class Before:
         for name, value in group.items():
             if name == "params":
                 continue
-            if isinstance(value, _FIXED) or (type(value) is tuple and all(isinstance(one, _FIXED) for one in value)):
+            if fixed(value):
                 self.values[name] = value
             else:
                 self.values[name] = copied(value)
@@ -118,14 +113,14 @@ class Piece:
 
     def taken(self, view: Any, dtype: torch.dtype, factor: float) -> Taken:
         """`view` makes tensors of addresses. The gradient is of `dtype`, and to be multiplied by `factor`."""
-        shape = self.shape
+        shape, names = self.shape, self.kept.member.facts.states
         values, grad = view(self.values, shape, torch.float32), view(self.grad, shape, dtype)
-        states = {name: view(address, shape, torch.float32) for name, address in zip(self.kept.member.facts.states, self.states)}
-        if dtype is not torch.float32:
-            grad = grad.float()
-        if factor != 1:
-            grad = grad * factor
-        return Taken(self.kept, self.members, values, grad, states, (self.values, self.grad, *self.states))
+        states = {name: view(address, shape, torch.float32) for name, address in zip(names, self.states)}
+        memory = [self.values, self.grad, *self.states[: len(names)]]
+        if dtype is not torch.float32 or factor != 1:
+            grad = grad.float() if factor == 1 else grad.float() * factor
+            memory.append(grad.untyped_storage().data_ptr())
+        return Taken(self.kept, self.members, values, grad, states, memory)
 
 
 class Taken:
@@ -141,14 +136,9 @@ class Taken:
         self.p.grad = grad
 
 
-@functools.lru_cache(maxsize=1 << 14)
-def _tensor_over(address: int, shape: torch.Size, dtype: torch.dtype) -> Tensor:
-    return torch.frombuffer((ctypes.c_char * (shape.numel() * dtype.itemsize)).from_address(address), dtype=dtype).view(shape)
-
-
 def tensor_at(address: int, shape: torch.Size, dtype: torch.dtype) -> Tensor:
-    """A tensor over memory on the host. Windows come to the same addresses step after step."""
-    return _tensor_over(address, shape, dtype).detach()
+    """A tensor over memory on the host."""
+    return torch.frombuffer((ctypes.c_char * (shape.numel() * dtype.itemsize)).from_address(address), dtype=dtype).view(shape)
 
 
 def apart(value: Any, memory: set[int]) -> Any:
