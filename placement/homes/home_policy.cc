@@ -24,9 +24,11 @@ using internal::Index;
 using internal::OnDevice;
 using internal::SumOf;
 
-// Whether the i-th of n things is among k of them spread evenly.
-bool Spread(int64_t i, int64_t k, int64_t n) {
-  return (i + 1) * k / n > i * k / n;
+// How many of the first `i` of n things are among k of them spread evenly, the
+// first of all among them: a forward begins with it, and waits for what an
+// update at the end of the step before has to move.
+int64_t SpreadBefore(int64_t i, int64_t k, int64_t n) {
+  return (i * k + n - 1) / n;
 }
 
 // Neighbours of one size.
@@ -57,11 +59,14 @@ void TakeSpread(const std::vector<size_t>& candidates,
   for (int64_t k = most; k > 0; --k) {
     Bytes sum;
     for (const Run& run : runs) {
-      sum += run.bytes * (run.end * k / n - run.begin * k / n);
+      sum += run.bytes *
+             (SpreadBefore(run.end, k, n) - SpreadBefore(run.begin, k, n));
     }
     if (sum > room) continue;
     for (int64_t i = 0; i < n; ++i) {
-      if (Spread(i, k, n)) take(candidates[static_cast<size_t>(i)]);
+      if (SpreadBefore(i + 1, k, n) > SpreadBefore(i, k, n)) {
+        take(candidates[static_cast<size_t>(i)]);
+      }
     }
     room -= sum;
     return;

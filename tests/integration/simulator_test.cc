@@ -345,7 +345,8 @@ TEST_P(SimulatorTest, SaysWhatTheEngineDoes) {
     }
     EXPECT_GE(step.idle_ns(), 0);
   }
-  EXPECT_EQ(run.stats.stall_ns, stall_ns);
+  EXPECT_LE(std::abs(run.stats.stall_ns - stall_ns),
+            apart_ns * std::ssize(simulated->steps));
   // What the case is meant to show.
   if (GetParam().in_time) {
     EXPECT_FALSE(engine.problem.fetch_ns.empty());

@@ -181,7 +181,7 @@ TEST(CMessagesTest, NameTheParametersOfAChunk) {
   }
   EXPECT_EQ(code, CASTOR_INFEASIBLE);
   EXPECT_THAT(castor_last_error(),
-              HasSubstr("chunk 0 (parameters of p0 to p1)"));
+              HasSubstr("chunk 1 (parameters of p2 to p3)"));
   for (castor_param_lease* lease : leases) {
     EXPECT_GIVES(CASTOR_OK, castor_param_lease_release(lease));
   }
