@@ -191,7 +191,7 @@ Status ZeroEngine::Impl::AgreeOnInputs(const SealOptions& declared) {
         "same; budgets may differ",
         fmt::join(different, ", ")));
   }
-  least_ = {Bytes(least[0]), Bytes(least[1]), std::nullopt};
+  least_ = {Bytes(least[0]), Bytes(least[1]), std::nullopt, own.buffers};
   if (least[2] >= 0) least_.nvme = Bytes(least[2]);
   return OkStatus();
 }

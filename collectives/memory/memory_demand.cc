@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "chunk/text/units_text.h"
+#include "collectives/world/launch.h"
 
 namespace castor::internal {
 namespace {
@@ -40,6 +41,23 @@ bool Fits(const MemoryDemand& demand,
 }
 
 }  // namespace
+
+Bytes WithBuffers(Bytes raise, const Budgets& budgets) {
+  // Others were given their size.
+  if (budgets.buffers == Bytes(0) ||
+      budgets.buffers !=
+          ExchangeBufferFor(budgets.whole_device(), budgets.world)) {
+    return raise;
+  }
+  Bytes whole = raise;
+  for (;;) {
+    const Bytes grown =
+        ExchangeBufferFor(budgets.whole_device() + whole, budgets.world);
+    const Bytes more = std::max(grown - budgets.buffers, Bytes(0));
+    if (raise + more <= whole) return whole;
+    whole = raise + more;
+  }
+}
 
 int64_t WindowsOfAnUpdate(std::span<const ChunkStates> chunks) {
   int64_t most = 2;
@@ -122,6 +140,7 @@ BudgetRaises MemoryDemand::SmallestRaises(const Budgets& budgets) const {
   raises.device =
       raise(budgets.device, serving + all_on_device,
             [](Budgets& raised, Bytes value) { raised.device = value; });
+  if (raises.device) *raises.device = WithBuffers(*raises.device, budgets);
   raises.host = raise(
       budgets.host, off_device + staging_slot * 2 * (windows + 1) + ruled[1],
       [](Budgets& raised, Bytes value) { raised.host = value; });

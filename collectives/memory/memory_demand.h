@@ -22,10 +22,19 @@
 namespace castor::internal {
 
 struct Budgets {
-  Bytes device;
+  Bytes device;  // the communicator's buffers taken off
   Bytes host;
-  std::optional<Bytes> nvme;  // empty: there is no NVMe tier
+  std::optional<Bytes> nvme = {};  // empty: there is no NVMe tier
+  Bytes buffers = {};              // the communicator's, on the device
+  int world = 1;
+
+  // What the user gave.
+  Bytes whole_device() const { return device + buffers; }
 };
+
+// By how much the user raises the device budget so that `device` grows by
+// `raise`: the buffers may grow with the budget (ExchangeBufferFor).
+Bytes WithBuffers(Bytes raise, const Budgets& budgets);
 
 // One way to lay out the host: with NVMe or without, and how many slots it
 // then has for bytes on their way, some for fetches alone.

@@ -92,7 +92,8 @@ class HomeChooser {
 
  private:
   internal::Budgets Given() const {
-    return {input_.device_budget, input_.host_budget, input_.nvme_budget};
+    return {input_.device_budget, input_.host_budget, input_.nvme_budget,
+            input_.device_buffers, input_.sharding.world};
   }
 
   // Homes by limits, which budgets hold or do not.
@@ -131,10 +132,15 @@ class HomeChooser {
         held +=
             fmt::format("{} for the norm, ", FormatBytes(needs_.norm_bytes()));
       }
+      if (budgets.buffers > Bytes(0)) {
+        held += fmt::format("{} for exchanges between ranks, ",
+                            FormatBytes(budgets.buffers));
+      }
       return fmt::format(
           "the device budget of {} cannot hold what the step holds at once: "
           "{}{} in all",
-          BudgetText(budgets.device), held, FormatBytes(demand_.serving));
+          BudgetText(budgets.whole_device()), held,
+          FormatBytes(demand_.serving + budgets.buffers));
     }
     Bytes states;
     for (const ChunkStates& shape : demand_.chunks) {
@@ -146,11 +152,14 @@ class HomeChooser {
             .staging_slots;
     return fmt::format(
         "{} do not fit: of the device budget of {}, {} serve "
-        "gathered chunks and leases, of the host budget of {}, {} serve "
+        "gathered chunks and leases{}, of the host budget of {}, {} serve "
         "staging, {}",
         states > Bytes(0) ? FormatBytes(states) + " of states"
                           : std::string("the states, placed by rules,"),
-        BudgetText(budgets.device), FormatBytes(demand_.serving),
+        BudgetText(budgets.whole_device()), FormatBytes(demand_.serving),
+        budgets.buffers > Bytes(0) ? fmt::format(", {} exchanges between ranks",
+                                                 FormatBytes(budgets.buffers))
+                                   : std::string(),
         BudgetText(budgets.host), FormatBytes(demand_.staging_slot * staging),
         budgets.nvme
             ? fmt::format("and NVMe may hold {}", BudgetText(*budgets.nvme))

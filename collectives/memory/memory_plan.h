@@ -42,7 +42,8 @@ inline constexpr int64_t kStepWords = 8;
 struct MemoryPlanInput {
   const ChunkLayout* layout = nullptr;
   Sharding sharding;
-  Bytes device_budget;  // the communicator's buffers taken off
+  Bytes device_budget;   // the communicator's buffers taken off
+  Bytes device_buffers;  // these
   Bytes host_budget;
   std::optional<Bytes> nvme_budget;
   // kNormBytes, or 0 where none are needed.

@@ -101,8 +101,11 @@ Result<WorkingRoom> FitBesideHomes(std::span<const ChunkStates> chunks,
   const std::vector<HostScheme> staging =
       StagingChoices(chunks, placement, work, budgets.host);
   const TierNeed needs[] = {
-      {Tier::kDevice, work.serving, "gathered chunks and leases",
-       budgets.device, "raise the device budget by"},
+      {Tier::kDevice, work.serving + budgets.buffers,
+       budgets.buffers > Bytes(0)
+           ? "gathered chunks, leases and exchanges between ranks"
+           : "gathered chunks and leases",
+       budgets.whole_device(), "raise the device budget by"},
       {Tier::kHost, work.staging_slot * staging.back().staging_slots, "staging",
        budgets.host, "raise the host budget by"},
       {Tier::kNvme, Bytes(0), "", budgets.nvme.value_or(Bytes(0)),
@@ -111,6 +114,7 @@ Result<WorkingRoom> FitBesideHomes(std::span<const ChunkStates> chunks,
   for (const TierNeed& need : needs) {
     const Bytes homes = HomesOn(placement, need.tier);
     if (homes + need.work <= need.budget) continue;
+    const Bytes lacking = homes + need.work - need.budget;
     lacks += fmt::format(
         "{}{} is to be home to {} ({}){}, and its budget is {}: {} {}, or let "
         "it hold as much less",
@@ -121,7 +125,8 @@ Result<WorkingRoom> FitBesideHomes(std::span<const ChunkStates> chunks,
                           need.for_what)
             : std::string(),
         BudgetText(need.budget), need.raise,
-        FormatBytes(homes + need.work - need.budget));
+        FormatBytes(need.tier == Tier::kDevice ? WithBuffers(lacking, budgets)
+                                               : lacking));
   }
   if (!lacks.empty()) return Infeasible(lacks);
   WorkingRoom room;

@@ -45,6 +45,7 @@ MemoryPlanInput InputOf(const ChunkLayout& layout, const Sharding& sharding,
   input.layout = &layout;
   input.sharding = sharding;
   input.device_budget = budgets.device;
+  input.device_buffers = budgets.buffers;
   input.host_budget = budgets.host;
   input.nvme_budget = budgets.nvme;
   if (CountsNorm(options)) input.norm_bytes = kNormBytes;
@@ -88,6 +89,7 @@ Status CheckGroups(const ZeroOptions& options, int world) {
 SealBudgets BudgetsOf(const ZeroOptions& options, Bytes communicator_buffers) {
   SealBudgets budgets;
   budgets.device = options.device_budget - communicator_buffers;
+  budgets.buffers = communicator_buffers;
   budgets.host = options.host_budget;
   if (!options.nvme.empty()) {
     budgets.nvme = NvmeLimit(options.nvme).value_or(kUnlimitedNvme);

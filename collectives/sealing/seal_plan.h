@@ -32,6 +32,7 @@ struct SealBudgets {
   Bytes device;  // the communicator's buffers taken off
   Bytes host;
   std::optional<Bytes> nvme;  // empty: there is no NVMe tier
+  Bytes buffers;              // the communicator's, on the device
 };
 
 // More than any drive has, and sums of it do not overflow: what a drive without

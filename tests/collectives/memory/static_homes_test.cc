@@ -17,6 +17,7 @@
 #include "chunk/param_spec.h"
 #include "collectives/memory/chunk_states.h"
 #include "collectives/memory/memory_demand.h"
+#include "collectives/world/launch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "placement/homes/home_policy.h"
@@ -231,6 +232,28 @@ TEST(MemoryDemandTest, NamesTheSmallestRaiseOfEachBudgetThatServesAlone) {
   // Nothing but a larger device serves where the slots do not fit it.
   EXPECT_EQ(text({KiB(4), MiB(1), MiB(1)}),
             "raise the device budget by 4096 bytes");
+}
+
+TEST(MemoryDemandTest, ARaiseOfTheDeviceHoldsTheBuffersThatGrowWithIt) {
+  const MemoryDemand demand = FourChunks();
+  for (const int world : {2, 3, 8}) {
+    for (const Bytes given : {KiB(40), KiB(300), MiB(5), MiB(100)}) {
+      MemoryDemand larger = demand;
+      larger.all_on_device = larger.serving = given * 3;
+      Budgets budgets;
+      budgets.world = world;
+      budgets.buffers = ExchangeBufferFor(given, world);
+      budgets.device = given - budgets.buffers;
+      const std::optional<Bytes> raise = larger.SmallestRaises(budgets).device;
+      ASSERT_TRUE(raise);
+      const Bytes raised = given + *raise;
+      budgets.buffers = ExchangeBufferFor(raised, world);
+      budgets.device = raised - budgets.buffers;
+      EXPECT_TRUE(larger.FitsInto(budgets))
+          << world << " ranks, " << given.count();
+      EXPECT_LE(raised, given * 3 * 32 / 31 + KiB(64));
+    }
+  }
 }
 
 Bytes On(const std::array<Bytes, kStateKinds>& bytes, StateKind state) {
