@@ -118,8 +118,8 @@ Bytes AgreementBytes(const ToyModel& model, const ToyRun& run, bool clips) {
 }
 
 TEST_F(ZeroEngineTest, WireBytesFollowTheStage) {
-  // Of a model of M bytes, one rank of two sends in a step M / 2 to reduce the
-  // gradients, and M / 2 for every time that parameters are gathered.
+  // The model has M bytes. In a step one rank of two sends M / 2 to reduce
+  // gradients, and M / 2 each time that parameters are gathered.
   const ToyModel model = MakeToyModel(8, 24, 2000, DType::kF32);
   for (int stage : {0, 1, 2, 3}) {
     SCOPED_TRACE(testing::Message() << "stage " << stage);

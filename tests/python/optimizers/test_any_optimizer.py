@@ -360,14 +360,18 @@ class Breaks(Lion):
         super().step()
 
 
+def expect_plain_bits(kind: type, where: str, folder: Path) -> None:
+    plain = Weighted()
+    trained(plain, kind(plain.parameters()), 5)
+    model, optimizer = wrapped(lambda groups: kind([p for g in groups for p in g["params"]]), where, folder)
+    trained(model, optimizer, 5)
+    expect_same(values_of(model), values_of(plain))
+
+
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("kind", [Lion, Replaced, ClippedByItsRms])
 def test_one_of_the_scripts_own(kind: type, where: str, tmp_path: Path) -> None:
-    plain = Weighted()
-    trained(plain, kind(plain.parameters()), 5)
-    model, optimizer = wrapped(lambda groups: kind([p for g in groups for p in g["params"]]), where, tmp_path)
-    trained(model, optimizer, 5)
-    expect_same(values_of(model), values_of(plain))
+    expect_plain_bits(kind, where, tmp_path)
 
 
 @pytest.mark.parametrize("where", WHERE)

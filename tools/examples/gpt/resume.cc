@@ -233,7 +233,7 @@ Status CheckSaveFolder(const TrainOptions& options) {
        !error && entry != end; entry.increment(error)) {
     const std::optional<int64_t> step =
         StepOfCheckpointName(entry->path().filename().string());
-    if (step >= others) {
+    if (step && *step >= others) {
       CASTOR_RETURN_IF_ERROR(
           CheckMayReplace(options.save, *step).WithContext("--save"));
     }

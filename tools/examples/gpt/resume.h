@@ -47,9 +47,9 @@ Status TakeCheckpoint(bool seed_given, TrainOptions* options);
 // where the run goes on from a checkpoint. InvalidArgument where it names none.
 Status TakeInitialWeights(TrainOptions* options);
 
-// A folder is of one run: InvalidArgument, with their names, where the one that
-// the run saves to holds checkpoints that it does not go on from, or something
-// that is no checkpoint under a name that it gives one.
+// A folder is of one run. InvalidArgument, with their names, where the folder
+// that the run saves to holds checkpoints that it does not go on from. So it is
+// where something else there has a checkpoint's name.
 Status CheckSaveFolder(const TrainOptions& options);
 
 }  // namespace castor::gpt

@@ -101,7 +101,7 @@ class Piece:
         first = self.kept
         if run.elements == kept.p.elements == 1 or first.p.elements == 1 or not same(kept.attributes, first.attributes):
             return False
-        if (run.values != self.values + 4 * size or run.grad != self.grad + grad_bytes * size or kept.p.group != first.p.group
+        if (run.values != self.values + 4 * size or run.grad != self.grad + grad_bytes * size or kept.group != first.group
                 or kept.present != first.present or not same(kept.rest, first.rest)):
             return False
         if any(mine is not None and its != mine + 4 * size for mine, its in zip(self.states, run.states)):

@@ -78,9 +78,9 @@ class GptParams {
 // As the trainer registers them. REQUIRES: a valid config.
 std::vector<ParamSpec> SpecsOf(const GptConfig& config, DType dtype);
 
-// Random numbers are by counter: a value depends on the seed and on what it is
-// for, never on who asks or in what order, so that any rank can make any range
-// of a parameter.
+// Random numbers are by counter. A value depends on the seed and on what it is
+// for, never on who asks or in what order. So any rank can make any range of a
+// parameter.
 
 // 64 random bits for the counter (stream, index).
 uint64_t RandomBits(uint64_t seed, uint64_t stream, uint64_t index);
