@@ -225,6 +225,20 @@ def test_low_precision_has_masters_and_the_same_bits_everywhere(tmp_path: Path) 
     expect_same(ends[0], ends[1])
 
 
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize("mode", [torch.no_grad, lambda: torch.autocast("cpu", dtype=torch.bfloat16), lambda: torch.device("meta")])
+def test_modes_of_the_calling_thread_do_not_reach_updates(mode: Callable[[], Any], early: bool, tmp_path: Path) -> None:
+    plain = Weighted()
+    trained(plain, ALL["NAdam"](two_groups(plain)), 4)
+    model, optimizer = wrapped(ALL["NAdam"], "everywhere", tmp_path, update_in_backward=early)
+    for step in range(4):
+        model(step).backward()
+        with mode():
+            optimizer.step()
+        optimizer.zero_grad()
+    expect_same(values_of(model), values_of(plain))
+
+
 def test_hooks_are_called_once_a_step() -> None:
     model = Weighted()
     inner = O.NAdam(model.parameters())
