@@ -15,6 +15,10 @@ namespace castor {
 namespace {
 
 constexpr Bytes kMostChunk = MiB(512);
+// A model of larger chunks than the first has at least so many of them: a chunk
+// is fetched and reduced while others compute.
+constexpr Bytes kFewMost = MiB(4);
+constexpr int64_t kLeastChunks = 16;
 // The search begins no higher than this where nobody says.
 constexpr Bytes kMostLeast = MiB(32);
 // The smallest chunks that are tried: a model has no more than 64 of them, but
@@ -45,7 +49,10 @@ std::vector<ChunkBounds> ChunkBoundsFor(Bytes model,
   const Bytes floor = std::max(std::clamp(PowerBelow(model / kChunksPerModel),
                                           kSmallestFloor, kLargestFloor),
                                PowerBelow(shared) * 2);
-  Bytes most = std::min(kMostChunk, PowerBelow(model) * 2);
+  // The quarter more that a search goes up to counts.
+  const Bytes overlaps = PowerBelow(model / (kLeastChunks + kLeastChunks / 4));
+  Bytes most = std::min(
+      {kMostChunk, std::max(kFewMost, overlaps), PowerBelow(model) * 2});
   if (device_budget) {
     most = std::min(most, PowerBelow(*device_budget / kBudgetsPerChunk));
   }

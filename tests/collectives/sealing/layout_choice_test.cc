@@ -67,6 +67,10 @@ TEST(ChunkBoundsTest, GoFromWhatTheBudgetCallsForToWhatTheModelCallsFor) {
   EXPECT_EQ(large.size(), 10u);
   EXPECT_EQ(most(GiB(14), std::nullopt), large);
   EXPECT_EQ(most(GiB(14), MiB(100)).front(), MiB(8));
+  // Large chunks are sixteen or more, with the quarter that a search adds.
+  EXPECT_EQ(most(GiB(2), GiB(80)).front(), MiB(64));
+  EXPECT_EQ(most(MiB(160), GiB(80)).front(), MiB(8));
+  EXPECT_EQ(most(MiB(159), GiB(80)).front(), MiB(4));
   // No chunk is larger than the model, or needs to be smaller than a 64th.
   EXPECT_EQ(most(MiB(3), GiB(80)).front(), MiB(4));
   EXPECT_EQ(most(MiB(3), GiB(80)).back(), KiB(32));
@@ -78,7 +82,7 @@ TEST(ChunkBoundsTest, GoFromWhatTheBudgetCallsForToWhatTheModelCallsFor) {
 TEST(ChunkBoundsTest, KeepWhatIsSaid) {
   const auto bounds = [](std::optional<Bytes> least,
                          std::optional<Bytes> most) {
-    return ChunkBoundsFor(MiB(64), MiB(64), 1, least, most);
+    return ChunkBoundsFor(MiB(160), MiB(64), 1, least, most);
   };
   ASSERT_EQ(bounds(MiB(2), MiB(3)).size(), 1u);
   EXPECT_EQ(bounds(MiB(2), MiB(3))[0].least, MiB(2));
