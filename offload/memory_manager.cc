@@ -202,11 +202,10 @@ Result<Slot> MemoryManager::TakeSlot(int32_t slot_class, ChunkId wanted_for,
     const SlotClass& shape = options_.device->slot_class(slot_class);
     return Infeasible(fmt::format(
         "chunk {} needs a gathered slot of {} and all {} are held: {}; {}hold "
-        "less at once, or raise the device budget by {}",
+        "less at once",
         wanted_for.value(), FormatBytes(shape.slot_bytes), shape.slots,
         HeldChunks(slot_class),
-        options_.grow_slots ? "" : "declare this moment at Seal(), ",
-        FormatBytes(shape.slot_bytes)));
+        options_.grow_slots ? "" : "declare this moment at Seal(), or "));
   }
   CASTOR_RETURN_IF_ERROR(BackSlots(slot_class, 1));
   CASTOR_ASSIGN_OR_RETURN(Slot slot, options_.device->Take(slot_class, hold));

@@ -79,7 +79,8 @@ Result<void*> ZeroEngine::Impl::Grad(ParamId param, Lane& lane) {
     FollowPlan(Access{AccessKind::kGradOpen, chunk}, false);
     Result<Slot> slot = OpenSlot(chunk);
     while (!slot.ok() && MakeRoom()) slot = OpenSlot(chunk);
-    CASTOR_ASSIGN_OR_RETURN(grad.slot, std::move(slot));
+    if (!slot.ok()) return WithEnough(slot.status());
+    grad.slot = *std::move(slot);
     CASTOR_ASSIGN_OR_RETURN(grad.state,
                             NextState(grad.state, GradEvent::kOpen));
     grad.micro_batch = 0;

@@ -272,6 +272,9 @@ class ZeroEngine::Impl final : public ChunkSource {
 
   // memory
   Result<MemoryPlan> PlanAllMemory(const SealOptions& declared) const;
+  // An access that found no slot, with a raise of the device budget after which
+  // none fails: all states live there, and everything may be held at once.
+  Status WithEnough(const Status& failed) const;
   // `before`: whose states will come here (RankPoolsOptions).
   Status BuildMemory(const SealOptions& declared, const SlabComing& coming = {},
                      const RankPools* before = nullptr);

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <utility>
+#include <vector>
 
+#include "chunk/text/units_text.h"
 #include "collectives/engine/zero_engine_impl.h"
 #include "collectives/sealing/seal_plan.h"
 #include "offload/nvme/nvme_option.h"
@@ -39,6 +41,38 @@ Result<MemoryPlan> ZeroEngine::Impl::PlanAllMemory(
     if (in_half.ok()) plan = std::move(in_half);
   }
   return plan;
+}
+
+Status ZeroEngine::Impl::WithEnough(const Status& failed) const {
+  if (failed.code() != ErrorCode::kInfeasible) return failed;
+  // Nothing turns the room that is left over into slots.
+  if (!grows_ && !options_.keep_copies) return failed;
+  SealOptions all;
+  all.grow = true;
+  if (memory_.lease_class >= 0) {
+    all.largest_lease =
+        memory_.device_classes[static_cast<size_t>(memory_.lease_class)]
+            .slot_bytes;
+  }
+  HeldTogether& moment = all.held.emplace_back();
+  for (size_t p = 0; p < params_.size(); ++p) {
+    moment.params.emplace_back(static_cast<int32_t>(p));
+    if (params_[p].spec.trainable) moment.grads.push_back(moment.params.back());
+  }
+  ZeroOptions options = options_;
+  options.keep_copies = false;
+  SealBudgets budgets = least_;
+  budgets.device = kUnlimitedDevice;
+  const Result<MemoryPlan> plan =
+      MemoryOf(*layout_, sharding_, options, budgets, bindings_, all);
+  if (!plan.ok()) return failed;
+  const Bytes more = SlotsBytes(plan->device_classes) + budgets.buffers -
+                     options_.device_budget;
+  if (more <= Bytes(0)) return failed;  // another rank has less
+  return Status(failed.code(),
+                fmt::format("{}; or raise the device budget by {}, which is "
+                            "enough for any step",
+                            failed.message(), FormatBytes(more)));
 }
 
 Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared,

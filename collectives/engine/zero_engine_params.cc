@@ -141,7 +141,7 @@ Result<ParamLease> ZeroEngine::Impl::Acquire(std::span<const ParamId> params,
       while (!made.ok() && MakeRoom()) {
         made = manager_->Acquire(place.chunk, lane);
       }
-      CASTOR_RETURN_IF_ERROR(made.status());
+      if (!made.ok()) return WithEnough(made.status());
       held.pins.push_back(*std::move(made));
       pin = held.pins.end() - 1;
     }

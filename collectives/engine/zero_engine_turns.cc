@@ -78,7 +78,7 @@ Status ZeroEngine::Impl::FlushTurns() {
   ReduceInTurn();
   while (const std::optional<ChunkId> chunk = turns_.Awaited()) {
     if (Status opened = OpenZeros(*chunk); !opened.ok()) {
-      if (!MakeRoom()) return opened;
+      if (!MakeRoom()) return WithEnough(opened);
       continue;
     }
     // This rank had none of it: it does not say when it is complete.

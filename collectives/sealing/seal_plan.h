@@ -35,9 +35,10 @@ struct SealBudgets {
   Bytes buffers;              // the communicator's, on the device
 };
 
-// More than any drive has, and sums of it do not overflow: what a drive without
-// a limit may hold.
+// More than any machine has, and sums of it do not overflow: what a drive
+// without a limit may hold, and a device budget that is asked for.
 inline constexpr Bytes kUnlimitedNvme{INT64_MAX / 4};
+inline constexpr Bytes kUnlimitedDevice = kUnlimitedNvme;
 
 // Those of one rank.
 SealBudgets BudgetsOf(const ZeroOptions& options, Bytes communicator_buffers);

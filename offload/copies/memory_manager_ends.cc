@@ -19,8 +19,6 @@
 // Ranks go on counting that slot as free, so another is added to the pool in
 // its place, within the budget, and stays.
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +26,6 @@
 #include <vector>
 
 #include "chunk/base/check.h"
-#include "chunk/text/units_text.h"
 #include "offload/memory_manager.h"
 
 namespace castor {
@@ -47,10 +44,9 @@ Status MemoryManager::BackSlots(int32_t slot_class, int64_t slots) {
          std::min(slots, FreeSlots(slot_class))) {
     Status added = options_.add_slot(slot_class);
     if (!added.ok()) {
-      added = added.WithContext(fmt::format(
-          "leases that outlive their use hold slots that are needed: end them "
-          "sooner, or raise the device budget by {}",
-          FormatBytes(options_.device->slot_class(slot_class).slot_bytes)));
+      added = added.WithContext(
+          "leases that outlive their use in the recorded step hold slots that "
+          "are needed: end them sooner, or hold less at once");
       options_.source->Failed(added);
       return added;
     }

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -64,6 +65,49 @@ TEST_F(ZeroEngineLeaseTest, AnyNumberOfParametersMovesWithItsLease) {
   Backward({11, 10, 1, 0});
   EXPECT_THAT(engine_->Step(0.0), IsOk());
   EXPECT_THAT(engine_->Close(), IsOk());
+}
+
+// No access fails once the device budget is raised as a refusal says, not even
+// one that no step before has shown.
+TEST_F(ZeroEngineLeaseTest, TheRaiseThatARefusalNamesIsEnough) {
+  for (const bool grow : {true, false}) {
+    SCOPED_TRACE(grow ? "slots grow" : "moments are declared");
+    ZeroOptions options = Tight(3, KiB(40), KiB(400));
+    SealOptions declared;
+    declared.grow = grow;
+    const auto open = [&] {
+      Open(options, 12);
+      declared.held = {{{ids_[0], ids_[2]}, {ids_[0], ids_[1]}}};
+      ASSERT_THAT(engine_->Seal(declared), IsOk());
+    };
+    const auto step = [&] {
+      ASSERT_THAT(engine_->BeginMicroBatch(true), IsOk());
+      Backward({11, 10, 1, 0});
+      ASSERT_THAT(engine_->Step(0.0), IsOk());
+    };
+    open();
+    step();
+    ASSERT_THAT(engine_->BeginMicroBatch(true), IsOk());
+    const Status refused =
+        AcquireAll({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}).status();
+    ASSERT_THAT(refused, StatusIs(ErrorCode::kInfeasible));
+    const std::string text(refused.message());
+    const std::string words = "raise the device budget by ";
+    const size_t at = text.find(words);
+    ASSERT_NE(at, std::string::npos) << text;
+    options.device_budget += Bytes(std::stoll(text.substr(at + words.size())));
+    ASSERT_THAT(engine_->Abandon(), IsOk());
+    ASSERT_THAT(engine_->Close(), IsOk());
+    open();
+    step();
+    ASSERT_THAT(engine_->BeginMicroBatch(true), IsOk());
+    Result<ParamLease> all = AcquireAll({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
+    ASSERT_THAT(all, IsOk());
+    Backward({11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0});
+    all->Release();
+    EXPECT_THAT(engine_->Step(0.0), IsOk());
+    EXPECT_THAT(engine_->Close(), IsOk());
+  }
 }
 
 TEST_F(ZeroEngineLeaseTest, ALeaseThatFailsInTheMiddleHoldsNothing) {

@@ -132,6 +132,12 @@ def two_forwards(case: Sized, model: Any) -> None:
     (case.loss(model) + case.loss(model)).backward()
 
 
+def all_at_once(case: Sized, model: Any) -> None:
+    """More than a step before, which did `plainly`: all parameters in one call, and all their gradients."""
+    loss = case.loss(model)
+    (loss + torch.cat([p.reshape(-1) for p in model.parameters()]).pow(2).sum()).backward()
+
+
 def outcome(case: Sized, steps: int = 3, backward: Callable[[Sized, Any], None] = plainly, **wrap: Any) -> str:
     """"trains", "refused" at wrap, or what a step says."""
     torch.manual_seed(0)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import re
@@ -19,7 +20,7 @@ pytest.importorskip("peft")
 import castor.torch as castor
 from castor._engine import Engine
 
-from budget_cases import SIZED, backward_twice, changes_for, least_device, outcome, two_forwards, with_a_penalty
+from budget_cases import SIZED, all_at_once, backward_twice, changes_for, least_device, outcome, plainly, two_forwards, with_a_penalty
 
 CHUNK = 32 << 10
 HOST = 64 << 20
@@ -107,6 +108,31 @@ def test_every_change_that_a_refusal_proposes_trains(tmp_path: Path) -> None:
             assert outcome(SIZED[name], **raised) == "trains", (seed, pair, name, budgets, change)
             applied += 1
     assert applied > 0, "no refusal proposed anything"
+
+
+def test_what_a_step_that_suddenly_holds_more_proposes_is_enough(tmp_path: Path) -> None:
+    """At the first try, where steps before have shown less."""
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    draw = random.Random(seed)
+    refused = 0
+    for pair in range(int(os.environ.get("CASTOR_TEST_PAIRS", "60")) // 2):
+        name, budgets = drawn(draw, tmp_path)
+        came = outcome(SIZED[name], 4, late_all_at_once(), **budgets)
+        if came in ("trains", "refused"):
+            continue
+        (change,) = castor.DoesNotFit(came).changes
+        tier, by = changed(change)
+        assert tier == "device", came
+        budgets["device"] += by
+        assert outcome(SIZED[name], 4, late_all_at_once(), **budgets) == "trains", (seed, pair, name, budgets, came)
+        refused += 1
+    assert refused > 0, "no step was refused"
+
+
+def late_all_at_once() -> Callable[[Any, Any], None]:
+    steps = itertools.count()
+    return lambda case, model: (plainly if next(steps) < 2 else all_at_once)(case, model)
 
 
 def changed(change: str) -> tuple[str, int]:
