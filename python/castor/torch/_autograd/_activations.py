@@ -35,9 +35,10 @@ class _Arena:
         stats = _abi.PinnedArenaStats()
         check(lib.castor_pinned_arena_get_stats(self._handle, ctypes.byref(stats)))
         address = self.take(stats.largest_gap_bytes)
-        self._mover, self._registered = mover, address
+        self._mover, self._registered = mover, None
         if address is not None:
             mover.register(address, stats.largest_gap_bytes)
+            self._registered = address
             self.free(address)
 
     def take(self, size: int) -> Optional[int]:
@@ -93,6 +94,8 @@ class _GpuMover:
             raise CastorError(f"{format_size(size)} of host memory cannot be pinned for {self._device}: error {int(error)} of CUDA")
 
     def unregister(self, address: int) -> None:
+        for stream in (self._out, self._in):  # copies may still be under way
+            stream.synchronize()
         with torch.cuda.device(self._device):
             torch.cuda.cudart().cudaHostUnregister(address)
 
@@ -156,18 +159,23 @@ class _Storage:
         self._owner._give_back(self._arena, self._address, self.size, self._mover, self._over)
 
 
+def _check_version(tensor: Tensor, version: int, shape: torch.Size) -> None:
+    """As autograd does, which compares versions only of what it saves without hooks."""
+    if tensor._version != version:
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace operation: a tensor of shape "
+            f"{tuple(shape)} is at version {tensor._version}; expected version {version} instead"
+        )
+
+
 class Kept(NamedTuple):
-    """Another tensor. Autograd itself compares versions only of what it saves without hooks."""
+    """Another tensor."""
 
     tensor: Tensor
     version: int
 
     def tensor_unchanged(self) -> Tensor:
-        if self.tensor._version != self.version:
-            raise RuntimeError(
-                "one of the variables needed for gradient computation has been modified by an inplace operation: a tensor of shape "
-                f"{tuple(self.tensor.shape)} is at version {self.tensor._version}; expected version {self.version} instead"
-            )
+        _check_version(self.tensor, self.version, self.tensor.shape)
         return self.tensor
 
 
@@ -177,6 +185,14 @@ class _Saved(NamedTuple):
     size: torch.Size
     stride: tuple[int, ...]
     offset: int
+    counter: Tensor  # without memory, with the saved tensor's version: a later write may come before the copy to the host
+    version: int
+
+
+def _counter_of(tensor: Tensor) -> Tensor:
+    counter = tensor.detach()
+    counter.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    return counter
 
 
 class offload_activations:
@@ -222,11 +238,12 @@ class offload_activations:
         if found is None:
             return Kept(tensor, tensor._version)
         found.wanted += 1
-        return _Saved(found, tensor.dtype, tensor.size(), tensor.stride(), tensor.storage_offset())
+        return _Saved(found, tensor.dtype, tensor.size(), tensor.stride(), tensor.storage_offset(), _counter_of(tensor), tensor._version)
 
     def unpack(self, kept: Any) -> Tensor:
         if type(kept) is Kept:
             return kept.tensor_unchanged()
+        _check_version(kept.counter, kept.version, kept.size)
         storage = kept.storage
         loaded = storage.take()
         ahead = storage.before
@@ -246,8 +263,8 @@ class offload_activations:
         mover = self._movers[tensor.device]
         storage = tensor.untyped_storage()
         size = storage.nbytes()
-        if mover is None or size < self._least:
-            return None
+        if mover is None or size < self._least or hasattr(storage, "_castor_lease"):
+            return None  # a chunk's memory goes to others when its lease ends, which knows nothing of a copy on another stream
         address = storage.data_ptr()
         known = self._known.get(address)
         if known is not None and not known[0].expired() and known[1] == tensor._version:
