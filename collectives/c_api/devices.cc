@@ -59,7 +59,9 @@ Status OpenDevice(castor_world* world, std::unique_ptr<Device> device,
   made->device = std::move(device);
   made->kind = kind;
   made->ordinal = ordinal;
-  made->name = made->device->facts().name;
+  const DeviceFacts facts = made->device->facts();
+  made->name = facts.name;
+  made->host_addressable = facts.host_addressable;
   ++world->devices;
   *given = made.release();
   return OkStatus();

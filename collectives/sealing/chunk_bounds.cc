@@ -17,7 +17,7 @@ namespace {
 constexpr Bytes kMostChunk = MiB(512);
 // A model of larger chunks than the first has at least so many of them: a chunk
 // is fetched and reduced while others compute.
-constexpr Bytes kFewMost = MiB(4);
+constexpr Bytes kFewMost = MiB(8);
 constexpr int64_t kLeastChunks = 16;
 // The search begins no higher than this where nobody says.
 constexpr Bytes kMostLeast = MiB(32);

@@ -27,7 +27,7 @@ struct ChunkBounds {
 //
 // A search goes up to a power of two and a quarter more: a matrix often is a
 // power of two, and its bias comes besides. The power is at most 512 MiB, at
-// most an eighth of the budget, and below twice the model. Above 4 MiB, all
+// most an eighth of the budget, and below twice the model. Above 8 MiB, all
 // that a search tries gives the model 16 chunks or more: in a step of few
 // chunks little overlaps. A search begins at half of the power, and at 32 MiB
 // at most.

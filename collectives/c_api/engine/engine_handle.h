@@ -82,6 +82,7 @@ struct castor_device {
   int32_t kind = CASTOR_DEVICE_SIMULATED;
   int32_t ordinal = 0;
   std::string name;
+  bool host_addressable = false;    // facts(), which ask a GPU
   castor_allocator allocator = {};  // without functions: the device's own
   std::atomic<int64_t> engines = 0;
   std::atomic<int64_t> lanes = 0;

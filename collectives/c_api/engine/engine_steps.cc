@@ -124,14 +124,12 @@ Status GiveGrad(castor_engine& engine, int32_t param, const void* values,
   void* to = nullptr;
   CASTOR_RETURN_IF_ERROR(Grad(engine, param, &to));
   if (bytes > 0 && to != nullptr) {
-    Device* const device =
-        engine.device != nullptr ? engine.device->device.get() : nullptr;
-    if (device == nullptr || device->facts().host_addressable) {
+    if (engine.device == nullptr || engine.device->host_addressable) {
       std::memcpy(to, values, bytes);
     } else {
-      device->Copy(engine.in_use.now(), static_cast<std::byte*>(to),
-                   static_cast<const std::byte*>(values), size,
-                   CopyKind::kWithinDevice);
+      engine.device->device->Copy(
+          engine.in_use.now(), static_cast<std::byte*>(to),
+          static_cast<const std::byte*>(values), size, CopyKind::kWithinDevice);
     }
   }
   return GradReady(engine, param);

@@ -69,8 +69,8 @@ TEST(ChunkBoundsTest, GoFromWhatTheBudgetCallsForToWhatTheModelCallsFor) {
   EXPECT_EQ(most(GiB(14), MiB(100)).front(), MiB(8));
   // Large chunks are sixteen or more, with the quarter that a search adds.
   EXPECT_EQ(most(GiB(2), GiB(80)).front(), MiB(64));
-  EXPECT_EQ(most(MiB(160), GiB(80)).front(), MiB(8));
-  EXPECT_EQ(most(MiB(159), GiB(80)).front(), MiB(4));
+  EXPECT_EQ(most(MiB(320), GiB(80)).front(), MiB(16));
+  EXPECT_EQ(most(MiB(319), GiB(80)).front(), MiB(8));
   // No chunk is larger than the model, or needs to be smaller than a 64th.
   EXPECT_EQ(most(MiB(3), GiB(80)).front(), MiB(4));
   EXPECT_EQ(most(MiB(3), GiB(80)).back(), KiB(32));

@@ -92,9 +92,8 @@ void AddBudgets(OptionTable& t, PlanFlags* f) {
   t.Size("", &f->max)
       .Flag("--max", "largest chunk size searched")
       .Default(
-          "the least of 512MiB, an eighth of the device budget and a twentieth "
-          "of the model (4MiB at least), and a quarter more; halved until it "
-          "fits");
+          "512MiB, an eighth of the device budget or a twentieth of the model, "
+          "and a quarter more; halved until it fits");
   t.Size("", &f->nvme)
       .Flag("--nvme", "bytes of a rank on NVMe")
       .Default("there is none");
