@@ -10,10 +10,11 @@
 //   before training   life (health, end), seal (agreement, layout, homes),
 //                     memory (pools, slots), start (initial values).
 //   in a step         params (gathers, leases), grads (gradients, reduction),
-//                     reuse (gradients written over parameters), deposit (the
-//                     way of a reduced gradient to its home), norm (sums of
-//                     squares), step (agreement), update (the optimizer),
-//                     turns and waiting (ranks that lack gradients).
+//                     reuse (gradients written over parameters).
+//   at its end        deposit (the way of a reduced gradient to its home), norm
+//                     (sums of squares), step (agreement), update (the
+//                     optimizer), turns and waiting (ranks that lack
+//                     gradients).
 //   between steps     values (read, written, their digest), write_back (what
 //                     the trainer changed), save and load (checkpoints), park
 //                     (an empty device), reseal (other budgets).

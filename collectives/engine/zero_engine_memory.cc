@@ -62,7 +62,7 @@ Status ZeroEngine::Impl::WithEnough(const Status& failed) const {
   ZeroOptions options = options_;
   options.keep_copies = false;
   SealBudgets budgets = least_;
-  budgets.device = kUnlimitedDevice;
+  budgets.device = kUnlimited;
   const Result<MemoryPlan> plan =
       MemoryOf(*layout_, sharding_, options, budgets, bindings_, all);
   if (!plan.ok()) return failed;

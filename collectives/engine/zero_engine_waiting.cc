@@ -121,7 +121,7 @@ Status ZeroEngine::Impl::FlushWaiting() {
     const ChunkId chunk(static_cast<int32_t>(c));
     ChunkGrad& grad = grads_[c];
     if (grad.state == GradState::kNone) {
-      CASTOR_RETURN_IF_ERROR(OpenZeros(chunk));
+      CASTOR_RETURN_IF_ERROR(WithEnough(OpenZeros(chunk)));
     } else if (grad.complete_at == 0) {
       WaitForWriters(grad);
     }

@@ -92,7 +92,7 @@ SealBudgets BudgetsOf(const ZeroOptions& options, Bytes communicator_buffers) {
   budgets.buffers = communicator_buffers;
   budgets.host = options.host_budget;
   if (!options.nvme.empty()) {
-    budgets.nvme = NvmeLimit(options.nvme).value_or(kUnlimitedNvme);
+    budgets.nvme = NvmeLimit(options.nvme).value_or(kUnlimited);
   }
   return budgets;
 }

@@ -37,8 +37,7 @@ struct SealBudgets {
 
 // More than any machine has, and sums of it do not overflow: what a drive
 // without a limit may hold, and a device budget that is asked for.
-inline constexpr Bytes kUnlimitedNvme{INT64_MAX / 4};
-inline constexpr Bytes kUnlimitedDevice = kUnlimitedNvme;
+inline constexpr Bytes kUnlimited{INT64_MAX / 4};
 
 // Those of one rank.
 SealBudgets BudgetsOf(const ZeroOptions& options, Bytes communicator_buffers);

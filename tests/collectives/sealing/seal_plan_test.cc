@@ -83,7 +83,7 @@ TEST(SealPlanTest, BudgetsAreWithoutTheCommunicatorsBuffers) {
   options.nvme = {{"x", MiB(2)}, {"y", MiB(3)}};
   EXPECT_EQ(BudgetsOf(options, Bytes(0)).nvme, MiB(5));
   options.nvme = {{"x", MiB(2)}, {"y", {}}};
-  EXPECT_EQ(BudgetsOf(options, Bytes(0)).nvme, kUnlimitedNvme);
+  EXPECT_EQ(BudgetsOf(options, Bytes(0)).nvme, kUnlimited);
 }
 
 TEST(SealPlanTest, TheNormIsCountedToClipAndToFindOverflows) {

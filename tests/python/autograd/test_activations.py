@@ -14,9 +14,11 @@ from torch import nn
 
 import castor.torch as castor
 from castor.torch._autograd import _activations, _saves
+from castor.torch._machine._device import dlpack_viewer
 from harness import train
 from models import PLAIN, checkpointed, gpt2, language
 
+ON_CPU = 1  # DLPack's kDLCPU
 TIGHT: dict[str, Any] = {"device": "600KiB", "host": "64MiB", "chunk": "16KiB", "config": {"poison": True}}
 
 
@@ -136,8 +138,8 @@ def test_writes_between_forward_and_backward_are_refused(least: Any, mover: Coun
 def test_values_on_lease_stay_where_they_are(mover: Counting) -> None:
     """A copy on another stream would not keep the lease."""
     x = torch.randn(16, requires_grad=True)
-    values = torch.randn(16)
-    values.untyped_storage()._castor_lease = object()  # type: ignore[attr-defined]
+    memory = torch.randn(16)
+    values = dlpack_viewer(memory.shape, memory.dtype, ON_CPU, 0)(memory.data_ptr(), object())
     with castor.offload_activations("1MiB", least=1):
         loss = (x * values).sum()
     assert mover.saves == 0

@@ -350,7 +350,7 @@ Result<SimulateFlags> WithRecord(
     flags.host_budget = model.options.host_budget;
   }
   if (!flags.nvme_budget && !model.options.nvme.empty()) {
-    flags.nvme_budget = NvmeLimit(model.options.nvme).value_or(kUnlimitedNvme);
+    flags.nvme_budget = NvmeLimit(model.options.nvme).value_or(kUnlimited);
   }
   if (!given("--trainer")) flags.trainer = model.trainer;
   flags.recorded = std::make_shared<const RecordedRun>(

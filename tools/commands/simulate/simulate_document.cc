@@ -31,7 +31,7 @@ Table TierTable(const SimulatedPoint& point) {
     const Bytes peak = point.result->peak[t];
     const Bytes budget = point.engine.budget[t];
     const bool unused = peak == Bytes(0) && budget == Bytes(0);
-    const bool limited = budget < kUnlimitedNvme;
+    const bool limited = budget < kUnlimited;
     table.Add({TierName(tier), peak,
                limited ? Value(budget) : Value().Or("not given"),
                limited ? Value::Share(peak.count(), budget.count()) : Value(),

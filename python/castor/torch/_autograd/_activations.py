@@ -35,7 +35,8 @@ class _Arena:
         stats = _abi.PinnedArenaStats()
         check(lib.castor_pinned_arena_get_stats(self._handle, ctypes.byref(stats)))
         address = self.take(stats.largest_gap_bytes)
-        self._mover, self._registered = mover, None
+        self._mover = mover
+        self._registered: Optional[int] = None
         if address is not None:
             mover.register(address, stats.largest_gap_bytes)
             self._registered = address
