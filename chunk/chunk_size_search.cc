@@ -16,6 +16,10 @@
 namespace castor {
 namespace {
 
+// Smaller chunks than this and the least one are not recommended: with them, a
+// step has more transfers than it needs to overlap.
+constexpr Bytes kSmallChunk = MiB(8);
+
 struct SizeRange {
   Elements min;
   Elements max;
@@ -98,6 +102,17 @@ void Add(ModeSearch found, GroupSearchResult* result) {
   result->modes.push_back(std::move(found.result));
 }
 
+// Which sizes of the layer mode, which knows no bounds, may be recommended.
+void MarkWhatSuits(const SearchOptions& options, ModeSearch* layers) {
+  const auto mark = [&options](ChunkSizeCandidate* candidate) {
+    candidate->suits =
+        candidate->chunk_bytes >= std::min(options.min_chunk, kSmallChunk) &&
+        candidate->chunk_bytes <= options.max_chunk;
+  };
+  for (ChunkSizeCandidate& candidate : layers->candidates) mark(&candidate);
+  mark(&layers->result.best);
+}
+
 // The front of all modes and the best of each, by chunk size.
 std::vector<ChunkSizeCandidate> Merge(
     std::vector<ChunkSizeCandidate> candidates,
@@ -147,7 +162,10 @@ Result<GroupSearchResult> SearchGroup(std::span<const ParamSpec> params,
   if (asked(SearchMode::kUniform)) Add(SearchOneSize(input), &result);
   if (asked(SearchMode::kLayer)) {
     std::optional<ModeSearch> found = SearchLayer(input);
-    if (found) Add(*std::move(found), &result);
+    if (found) {
+      MarkWhatSuits(options, &*found);
+      Add(*std::move(found), &result);
+    }
   }
   if (result.modes.empty()) {
     return Infeasible(fmt::format(

@@ -48,19 +48,41 @@ struct Choice {
   bool near_best = false;
 };
 
-// REQUIRES: a candidate whose gathered bytes are within `allowance`, if given.
-Choice Choose(const GroupSearchResult& group, std::optional<Bytes> allowance) {
+// Among candidates of which `among` holds. None where none of them is within
+// `allowance`.
+template <typename Among>
+std::optional<Choice> ChooseAmong(const GroupSearchResult& group,
+                                  std::optional<Bytes> allowance, Among among) {
   const Candidates& candidates = group.candidates;
-  const Elements tolerated =
-      candidates[LeastWaste(candidates)].waste + group.payload / 200;  // 0.5 %
+  std::optional<Elements> least_waste;
+  for (const ChunkSizeCandidate& candidate : candidates) {
+    if (!among(candidate)) continue;
+    least_waste =
+        std::min(least_waste.value_or(candidate.waste), candidate.waste);
+  }
   std::optional<size_t> least;
   for (size_t i = 0; i < candidates.size(); ++i) {
+    if (!among(candidates[i])) continue;
     if (allowance && candidates[i].gathered_bytes > *allowance) continue;
-    if (candidates[i].waste <= tolerated) return {i, true};
+    // 0.5 %.
+    if (candidates[i].waste <= *least_waste + group.payload / 200) {
+      return Choice{i, true};
+    }
     if (!least || candidates[i].waste < candidates[*least].waste) least = i;
   }
-  CASTOR_CHECK(least.has_value());
-  return {*least, false};
+  if (!least) return std::nullopt;
+  return Choice{*least, false};
+}
+
+// REQUIRES: a candidate whose gathered bytes are within `allowance`, if given.
+Choice Choose(const GroupSearchResult& group, std::optional<Bytes> allowance) {
+  std::optional<Choice> choice =
+      ChooseAmong(group, allowance, [](const auto& one) { return one.suits; });
+  if (!choice) {
+    choice = ChooseAmong(group, allowance, [](const auto&) { return true; });
+  }
+  CASTOR_CHECK(choice.has_value());
+  return *choice;
 }
 
 void AddReason(std::string_view reason, ChunkSizeCandidate* candidate) {
@@ -148,6 +170,12 @@ Status Recommend(std::optional<Bytes> device_budget, SearchResult* result) {
       result->recommended_rule += fmt::format(
           "; none so near the best fits for {} {} parameters, so the least "
           "wasteful that does",
+          group.trainable ? "trainable" : "frozen", DTypeName(group.dtype));
+    }
+    if (!group.candidates[LeastWaste(group.candidates)].suits) {
+      result->recommended_rule += fmt::format(
+          "; for {} {} parameters, the chunk of a layer that wastes least is "
+          "smaller or larger than what a search recommends",
           group.trainable ? "trainable" : "frozen", DTypeName(group.dtype));
     }
     Explain(choice.candidate, group.modes, &group.candidates);

@@ -18,7 +18,8 @@ namespace castor {
 // Fills, from the candidates of every group, their reasons (which may have one
 // already; the best of a mode has its candidate's), `best`,
 // `recommended` and the rule it follows. Groups choose by falling payload, each
-// within what the budget leaves when every later one takes its least.
+// within what the budget leaves when every later one takes its least. What does
+// not suit is chosen only where nothing that suits fits.
 // Infeasible where even the least of all groups do not fit together. REQUIRES:
 // groups with at least one candidate each, by chunk size, the best of each mode
 // among them.

@@ -47,6 +47,8 @@ struct ChunkSizeCandidate {
   // SearchOptions::gathered_slots slots of the chunk size, and one for each
   // distinct size of oversize chunks.
   Bytes gathered_bytes;
+  // Whether it is as large as a search recommends: see SearchOptions.
+  bool suits = true;
   std::string reason;  // why it is listed, in a few words
 };
 

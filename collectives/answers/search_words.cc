@@ -9,9 +9,11 @@
 #include <iterator>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "chunk/text/quantity_text.h"
 #include "chunk/text/units_text.h"
+#include "collectives/sealing/chunk_bounds.h"
 
 namespace castor {
 namespace {
@@ -69,26 +71,20 @@ Status TakeSpeeds(const SearchWords& words, OptionSpelling spelling,
   return OkStatus();
 }
 
-Status CheckSizes(const SearchOptions& search,
-                  const std::vector<std::string>& said,
-                  OptionSpelling spelling) {
-  const std::string min = Spelled("min", spelling);
-  const std::string max = Spelled("max", spelling);
-  if (search.min_chunk == Bytes(0)) {
+Status CheckBounds(const SearchWords& words, OptionSpelling spelling) {
+  for (const auto& [key, size] :
+       {std::pair("min", words.min), std::pair("max", words.max)}) {
+    if (size != Bytes(0)) continue;
     return InvalidArgument(fmt::format(
         "{} 0B: a chunk of 0 bytes holds nothing; give 1KiB or more, or leave "
-        "it away for 32MiB",
-        min));
+        "it away for a bound that suits the model",
+        Spelled(key, spelling)));
   }
-  if (search.min_chunk <= search.max_chunk) return OkStatus();
-  const auto origin = [&said](const std::string& name) {
-    return std::count(said.begin(), said.end(), name) > 0 ? ""
-                                                          : " (the default)";
-  };
+  if (!words.min || !words.max || *words.min <= *words.max) return OkStatus();
   return InvalidArgument(
-      fmt::format("{} {}{} is above {} {}{}; give both", min,
-                  FormatSizeExact(search.min_chunk), origin(min), max,
-                  FormatSizeExact(search.max_chunk), origin(max)));
+      fmt::format("{} {} is above {} {}", Spelled("min", spelling),
+                  FormatSizeExact(*words.min), Spelled("max", spelling),
+                  FormatSizeExact(*words.max)));
 }
 
 }  // namespace
@@ -96,9 +92,12 @@ Status CheckSizes(const SearchOptions& search,
 OptionTable SearchRows(SearchWords* words) {
   SearchOptions* const search = &words->search;
   OptionTable t;
-  t.Size("min", &search->min_chunk).Flag("--min", "least chunk size (32MiB)");
-  t.Size("max", &search->max_chunk)
-      .Flag("--max", "largest chunk size (512MiB)");
+  t.Size("min", &words->min)
+      .Flag("--min", "least chunk size (half of the largest, at most 32MiB)");
+  t.Size("max", &words->max)
+      .Flag("--max",
+            "largest chunk size (640MiB, a sixteenth of the model, or about "
+            "an eighth of the device budget)");
   t.Whole("world", &search->pack.world, 1, kMaxWorld)
       .Flag("--world", "ranks that share a chunk (1)");
   t.Whole("align", &search->pack.align, 64, kMaxAlign)
@@ -127,8 +126,19 @@ OptionTable SearchRows(SearchWords* words) {
   return t;
 }
 
+SearchOptions SearchOf(const SearchQuestion& question,
+                       std::span<const ParamSpec> params) {
+  SearchOptions search = question.search;
+  const ChunkBounds bounds =
+      ChunkBoundsFor(ModelBytes(params), search.device_budget,
+                     search.pack.world, question.min, question.max)
+          .front();
+  search.min_chunk = bounds.least;
+  search.max_chunk = bounds.most;
+  return search;
+}
+
 Result<SearchQuestion> CheckSearchWords(const SearchWords& words,
-                                        const std::vector<std::string>& said,
                                         OptionSpelling spelling) {
   const int64_t align = words.search.pack.align.count();
   if (align % 64 != 0) {
@@ -136,8 +146,10 @@ Result<SearchQuestion> CheckSearchWords(const SearchWords& words,
         fmt::format("{} {} is not a multiple of 64 elements; try {}",
                     Spelled("align", spelling), align, (align / 64 + 1) * 64));
   }
-  CASTOR_RETURN_IF_ERROR(CheckSizes(words.search, said, spelling));
+  CASTOR_RETURN_IF_ERROR(CheckBounds(words, spelling));
   SearchQuestion question;
+  question.min = words.min;
+  question.max = words.max;
   question.search = words.search;
   CASTOR_RETURN_IF_ERROR(TakeSpeeds(words, spelling, &question.declared));
   question.search.modes = {SearchMode::kUniform, SearchMode::kLayer};
@@ -153,7 +165,7 @@ Result<SearchQuestion> ReadSearchQuestion(std::string_view json) {
       ReadOptions(json, SearchRows(&words));
   // Of the caller's own, as a flag is.
   if (!said.ok()) return InvalidArgument(std::string(said.status().message()));
-  return CheckSearchWords(words, *said, OptionSpelling::kKey);
+  return CheckSearchWords(words, OptionSpelling::kKey);
 }
 
 }  // namespace castor

@@ -9,18 +9,24 @@
 // --prefetch-depth and "prefetch_depth". Pure functions, thread-safe.
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "chunk/base/status.h"
+#include "chunk/base/units.h"
 #include "chunk/chunk_size_search.h"
+#include "chunk/param_spec.h"
 #include "collectives/options/option_table.h"
 #include "placement/tier_model.h"
 
 namespace castor {
 
 struct SearchWords {
+  std::optional<Bytes> min;
+  std::optional<Bytes> max;
   SearchOptions search;
   int64_t prefetch_depth = 1;
   std::string mode;
@@ -33,9 +39,17 @@ struct SearchWords {
 };
 
 struct SearchQuestion {
-  SearchOptions search;
-  TierModel declared;  // speeds that were given
+  // Of the chunk size; what is not said is the model's matter.
+  std::optional<Bytes> min;
+  std::optional<Bytes> max;
+  SearchOptions search;  // all but the bounds
+  TierModel declared;    // speeds that were given
 };
+
+// The question for one model. Bounds that were not said are the first that an
+// engine with this device budget searches: see ChunkBoundsFor.
+SearchOptions SearchOf(const SearchQuestion& question,
+                       std::span<const ParamSpec> params);
 
 // Rows with flags and keys. `words` outlives the table.
 OptionTable SearchRows(SearchWords* words);
@@ -43,10 +57,8 @@ OptionTable SearchRows(SearchWords* words);
 // How messages name an option.
 enum class OptionSpelling : uint8_t { kFlag, kKey };
 
-// InvalidArgument with a sentence for what makes no sense for any model. `said`
-// are the flags, or the keys, that were given.
+// InvalidArgument with a sentence for what makes no sense for any model.
 Result<SearchQuestion> CheckSearchWords(const SearchWords& words,
-                                        const std::vector<std::string>& said,
                                         OptionSpelling spelling);
 
 // Of a JSON object. InvalidArgument names the place, and the nearest key.

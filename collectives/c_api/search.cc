@@ -26,18 +26,18 @@ Result<std::string> Search(TensorList tensors, std::string_view options) {
                           ReadSearchQuestion(options));
   CASTOR_ASSIGN_OR_RETURN(const std::vector<ParamSpec> params,
                           SpecsOf(tensors));
+  const SearchOptions search = SearchOf(question, params);
   CASTOR_ASSIGN_OR_RETURN(const SearchResult result,
-                          SearchChunkSize(params, question.search));
+                          SearchChunkSize(params, search));
   CASTOR_ASSIGN_OR_RETURN(const std::optional<RuleReport> rule,
-                          ApplyRule(params, question.search, result));
+                          ApplyRule(params, search, result));
   std::optional<TierModel> machine;
   if (!(question.declared == TierModel{})) machine = question.declared;
   // As the command has it of a list.
   const SearchedModel model = {.source = "castor_search_run",
                                .order = "file",
                                .tensors = static_cast<int64_t>(tensors.size())};
-  return SearchJson(model, {question.search, result, rule, machine}).Dump(2) +
-         '\n';
+  return SearchJson(model, {search, result, rule, machine}).Dump(2) + '\n';
 }
 
 }  // namespace

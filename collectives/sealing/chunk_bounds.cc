@@ -14,10 +14,10 @@
 namespace castor {
 namespace {
 
-constexpr Bytes kMostChunk = MiB(512);
+constexpr Bytes kMostChunk = MiB(640);
 // A model of larger chunks than the first has at least so many of them: a chunk
 // is fetched and reduced while others compute.
-constexpr Bytes kFewMost = MiB(8);
+constexpr Bytes kFewMost = MiB(10);
 constexpr int64_t kLeastChunks = 16;
 // The search begins no higher than this where nobody says.
 constexpr Bytes kMostLeast = MiB(32);
@@ -34,6 +34,8 @@ Bytes PowerBelow(Bytes bytes) {
   return Bytes(static_cast<int64_t>(std::bit_floor(count)));
 }
 
+Bytes WithQuarter(Bytes power) { return power + power / 4; }
+
 }  // namespace
 
 std::vector<ChunkBounds> ChunkBoundsFor(Bytes model,
@@ -49,19 +51,22 @@ std::vector<ChunkBounds> ChunkBoundsFor(Bytes model,
   const Bytes floor = std::max(std::clamp(PowerBelow(model / kChunksPerModel),
                                           kSmallestFloor, kLargestFloor),
                                PowerBelow(shared) * 2);
-  // The quarter more that a search goes up to counts.
-  const Bytes overlaps = PowerBelow(model / (kLeastChunks + kLeastChunks / 4));
-  Bytes most = std::min(
-      {kMostChunk, std::max(kFewMost, overlaps), PowerBelow(model) * 2});
-  if (device_budget) {
-    most = std::min(most, PowerBelow(*device_budget / kBudgetsPerChunk));
-  }
+  const Bytes largest =
+      std::max(std::min({kMostChunk, std::max(kFewMost, model / kLeastChunks),
+                         WithQuarter(PowerBelow(model) * 2)}),
+               WithQuarter(floor));
   std::vector<ChunkBounds> bounds;
-  for (Bytes size = std::max(most, floor); size >= floor; size = size / 2) {
-    most = size + size / 4;
-    if (!bounds.empty() && least(most) > most) break;
+  const auto add = [&](Bytes most) {
+    if (device_budget && most > WithQuarter(floor) &&
+        most > WithQuarter(PowerBelow(*device_budget / kBudgetsPerChunk))) {
+      return;
+    }
+    if (!bounds.empty() && least(most) > most) return;
     bounds.push_back({least(most), std::max(most, least(most))});
-  }
+  };
+  Bytes power = PowerBelow(largest * 4 / 5);
+  if (largest > WithQuarter(power)) add(largest);
+  for (; power >= floor; power = power / 2) add(WithQuarter(power));
   return bounds;
 }
 

@@ -22,15 +22,15 @@ struct ChunkBounds {
 };
 
 // What is tried one after the other until memory suffices. The first search has
-// the largest chunks that the budget calls for, and each one after it half of
-// these, down to the smallest that the model calls for.
+// the largest chunks that the model and the budget call for, and those after it
+// half of these each, down to the smallest that the model calls for.
 //
-// A search goes up to a power of two and a quarter more: a matrix often is a
-// power of two, and its bias comes besides. The power is at most 512 MiB, at
-// most an eighth of the budget, and below twice the model. Above 8 MiB, all
-// that a search tries gives the model 16 chunks or more: in a step of few
-// chunks little overlaps. A search begins at half of the power, and at 32 MiB
-// at most.
+// The first goes up to a sixteenth of the model, but to 10 MiB at least and 640
+// MiB at most: in a step of few chunks little overlaps. All others go up to a
+// power of two and a quarter more: a matrix often is a power of two, and its
+// bias comes besides. None goes above the power of two below an eighth of the
+// budget, and its quarter. A search begins at half of where it ends, and at 32
+// MiB at most.
 //
 // A larger budget tries all that a smaller one tries, so what fits a budget
 // fits every larger one.

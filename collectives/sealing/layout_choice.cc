@@ -186,6 +186,7 @@ Result<std::vector<Elements>> SearchedSizes(std::span<const ParamSpec> params,
   search.pack = pack;
   search.min_chunk = bounds.least;
   search.max_chunk = bounds.most;
+  search.modes = {SearchMode::kUniform, SearchMode::kLayer};
   CASTOR_ASSIGN_OR_RETURN(SearchResult found, SearchChunkSize(params, search));
   std::vector<Elements> sizes;
   for (const GroupSearchResult& group : found.groups) {

@@ -134,6 +134,29 @@ TEST(ChunkSizeSearchTest, ListsTheCandidatesOfAllModesBySize) {
   }
 }
 
+// A layer's chunk knows no bounds, and is recommended within them alone.
+TEST(ChunkSizeSearchTest, RecommendsNoLayerOutsideTheBounds) {
+  std::vector<Elements> sizes;
+  for (int layer = 0; layer < 40; ++layer) {
+    sizes.insert(sizes.end(), {Elements(5000), Elements(4000), Elements(680)});
+  }
+  const std::vector<ParamSpec> params = ParamsOf(sizes, DType::kU8);
+  const auto recommended = [&params](int64_t min, int64_t max) {
+    SearchOptions options = Between(min, max);
+    options.modes = {SearchMode::kUniform, SearchMode::kLayer};
+    const SearchResult result = SearchChunkSize(params, options).value();
+    EXPECT_EQ(result.groups[0].best.chunk_size, Elements(9856));
+    return result.groups[0].recommended;
+  };
+  const ChunkSizeCandidate larger = recommended(12000, 15000);
+  EXPECT_EQ(larger.mode, SearchMode::kUniform);
+  EXPECT_GE(larger.chunk_size, Elements(12000));
+  const ChunkSizeCandidate smaller = recommended(5120, 9000);
+  EXPECT_EQ(smaller.mode, SearchMode::kUniform);
+  EXPECT_LE(smaller.chunk_size, Elements(9000));
+  EXPECT_EQ(recommended(9000, 15000).chunk_size, Elements(9856));
+}
+
 TEST(ChunkSizeSearchTest, AGroupWithoutLayersHasNoLayerMode) {
   const std::vector<ParamSpec> params =
       ParamsOf({Elements(5), Elements(7)}, DType::kF32);

@@ -10,6 +10,7 @@
 
 #include "chunk/base/check.h"
 #include "chunk/base/dtype.h"
+#include "chunk/chunk_size_search.h"
 #include "tools/models/families/config_values.h"
 #include "tools/models/families/family_model.h"
 
@@ -37,18 +38,20 @@ Result<std::vector<ParamSpec>> ZooParams(const ZooModel& model,
 }
 
 Result<ZooRow> SearchZooModel(const ZooModel& model, ExpertLayout experts,
-                              const SearchOptions& options) {
-  if (options.device_budget) {
+                              const SearchQuestion& question) {
+  if (question.search.device_budget) {
     return InvalidArgument(
         "a device budget is for one model, and the zoo has many; name a model, "
         "or leave the budget out");
   }
   CASTOR_ASSIGN_OR_RETURN(const std::vector<ParamSpec> params,
                           ZooParams(model, experts));
-  CASTOR_ASSIGN_OR_RETURN(SearchResult found, SearchChunkSize(params, options));
+  ZooRow row;
+  row.search = SearchOf(question, params);
+  CASTOR_ASSIGN_OR_RETURN(SearchResult found,
+                          SearchChunkSize(params, row.search));
   CASTOR_CHECK_EQ(found.groups.size(), 1u);
   GroupSearchResult& group = found.groups.front();
-  ZooRow row;
   row.name = model.name;
   row.source = model.source;
   if (model.has_experts) row.experts = experts;
@@ -56,22 +59,22 @@ Result<ZooRow> SearchZooModel(const ZooModel& model, ExpertLayout experts,
   row.parameters = group.payload;
   const ChunkSizeCandidate* best = nullptr;
   for (const ChunkSizeCandidate& candidate : group.candidates) {
-    if (candidate.chunk_bytes > options.max_chunk) continue;
+    if (candidate.chunk_bytes > row.search.max_chunk) continue;
     if (best == nullptr || candidate.waste < best->waste) best = &candidate;
   }
   row.best = best == nullptr ? group.best : *best;
   row.modes = std::move(group.modes);
   CASTOR_ASSIGN_OR_RETURN(const std::vector<RuleParam> seen,
                           RuleParams(params));
-  CASTOR_ASSIGN_OR_RETURN(row.gemini,
-                          ApplyGeminiRule(seen, {.world = options.pack.world}));
+  CASTOR_ASSIGN_OR_RETURN(
+      row.gemini, ApplyGeminiRule(seen, {.world = row.search.pack.world}));
   return row;
 }
 
-Result<std::vector<ZooRow>> SearchZoo(const SearchOptions& options) {
+Result<std::vector<ZooRow>> SearchZoo(const SearchQuestion& question) {
   std::vector<ZooRow> rows;
   const auto add = [&](const ZooModel& model, ExpertLayout experts) -> Status {
-    Result<ZooRow> row = SearchZooModel(model, experts, options);
+    Result<ZooRow> row = SearchZooModel(model, experts, question);
     if (!row.ok()) return row.status();
     rows.push_back(*std::move(row));
     return OkStatus();

@@ -18,10 +18,10 @@
 
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
-#include "chunk/chunk_size_search.h"
 #include "chunk/param_spec.h"
 #include "chunk/rules/gemini_rule.h"
 #include "chunk/search/search_result.h"
+#include "collectives/answers/search_words.h"
 #include "tools/models/model_list.h"
 
 namespace castor {
@@ -52,9 +52,10 @@ struct ZooRow {
   std::optional<ExpertLayout> experts;
   int64_t tensors = 0;
   Elements parameters;
+  SearchOptions search;  // what the question asks of this model
   // The best of each mode asked for, with its proof.
   std::vector<ModeResult> modes;
-  // The least waste among choices whose chunks are within the options' largest;
+  // The least waste among choices whose chunks are within the search's largest;
   // parameters that are larger by themselves have chunks of their own size.
   ChunkSizeCandidate best;
   // ColossalAI's rule, with the truth by its own packer.
@@ -66,14 +67,14 @@ struct ZooRow {
 Result<std::vector<ParamSpec>> ZooParams(
     const ZooModel& model, ExpertLayout experts = ExpertLayout::kFused);
 
-// InvalidArgument where the options are not valid, or are such as make sense
-// for one model only (a device budget).
+// InvalidArgument where the question is not valid, or makes sense for one model
+// only (a device budget).
 Result<ZooRow> SearchZooModel(const ZooModel& model, ExpertLayout experts,
-                              const SearchOptions& options);
+                              const SearchQuestion& question);
 
 // Every model in the order of ZooModels(); those with experts twice, as files
 // hold them (one tensor for each) and fused as the reference code does.
-Result<std::vector<ZooRow>> SearchZoo(const SearchOptions& options);
+Result<std::vector<ZooRow>> SearchZoo(const SearchQuestion& question);
 
 }  // namespace castor
 

@@ -52,6 +52,24 @@ TEST(RecommendTest, TakesTheSmallestWithinHalfAPercentOfTheBest) {
               AllOf(HasSubstr("0.5 %"), Not(HasSubstr("budget"))));
 }
 
+TEST(RecommendTest, TakesWhatSuitsBeforeWhatWastesLess) {
+  SearchResult result;
+  result.groups = {Group()};
+  GroupSearchResult& group = result.groups[0];
+  group.candidates[1].suits = group.candidates[2].suits = false;
+  ASSERT_THAT(Recommend(std::nullopt, &result), IsOk());
+  // The best of the rest wastes 220.
+  EXPECT_EQ(group.recommended.chunk_size, Elements(128));
+  EXPECT_EQ(group.best.chunk_size, Elements(512));
+  EXPECT_THAT(result.recommended_rule, HasSubstr("wastes least is smaller"));
+  // Where a budget leaves nothing else, it is taken all the same.
+  group = Group();
+  group.candidates[0].suits = false;
+  ASSERT_THAT(Recommend(Bytes(384), &result), IsOk());
+  EXPECT_EQ(group.recommended.chunk_size, Elements(128));
+  EXPECT_THAT(result.recommended_rule, Not(HasSubstr("wastes least is")));
+}
+
 TEST(RecommendTest, SaysWhatSpeaksForEveryCandidate) {
   SearchResult result;
   result.groups = {Group()};

@@ -89,8 +89,8 @@ TEST(CSearchTest, NamesOptionsAsTheProgramDoes) {
     EXPECT_EQ(json, nullptr);
     return std::string(castor_last_error());
   };
-  EXPECT_THAT(refusal(R"({"max": "1MiB"})"),
-              HasSubstr("min 32MiB (the default) is above max 1MiB"));
+  EXPECT_THAT(refusal(R"({"min": "2MiB", "max": "1MiB"})"),
+              HasSubstr("min 2MiB is above max 1MiB"));
   EXPECT_THAT(refusal(R"({"all_gather": "1GB/s"})"), HasSubstr("give world"));
   EXPECT_THAT(refusal(R"({"h2d": "fast"})"), Not(HasSubstr("--")));
   EXPECT_THAT(refusal(R"({"prefetch_dept": 1})"),

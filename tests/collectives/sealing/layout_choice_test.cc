@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <random>
@@ -28,6 +29,7 @@ namespace castor {
 namespace {
 
 using testing::AllOf;
+using testing::ElementsAreArray;
 using testing::HasSubstr;
 
 std::vector<ParamSpec> Params(int64_t count, int64_t elements) {
@@ -67,16 +69,47 @@ TEST(ChunkBoundsTest, GoFromWhatTheBudgetCallsForToWhatTheModelCallsFor) {
   EXPECT_EQ(large.size(), 10u);
   EXPECT_EQ(most(GiB(14), std::nullopt), large);
   EXPECT_EQ(most(GiB(14), MiB(100)).front(), MiB(8));
-  // Large chunks are sixteen or more, with the quarter that a search adds.
-  EXPECT_EQ(most(GiB(2), GiB(80)).front(), MiB(64));
-  EXPECT_EQ(most(MiB(320), GiB(80)).front(), MiB(16));
-  EXPECT_EQ(most(MiB(319), GiB(80)).front(), MiB(8));
-  // No chunk is larger than the model, or needs to be smaller than a 64th.
+  // Large chunks are sixteen or more.
+  EXPECT_EQ(ChunkBoundsFor(GiB(2), GiB(80), 1, std::nullopt, std::nullopt)
+                .front()
+                .most,
+            MiB(128));
+  EXPECT_EQ(most(GiB(2), GiB(80))[1], MiB(64));
+  EXPECT_EQ(most(GiB(2), MiB(512))[0], MiB(64));
+  EXPECT_EQ(most(MiB(320), GiB(80))[0], MiB(16));
+  EXPECT_EQ(most(MiB(320), GiB(80))[1], MiB(8));
+  EXPECT_EQ(most(MiB(150), GiB(80))[0], MiB(8));
+  // No chunk is far larger than the model, or needs to be smaller than a 64th.
   EXPECT_EQ(most(MiB(3), GiB(80)).front(), MiB(4));
   EXPECT_EQ(most(MiB(3), GiB(80)).back(), KiB(32));
   // A budget that holds nothing tells no size.
   EXPECT_EQ(most(MiB(3), Bytes(0)), std::vector<Bytes>{KiB(32)});
   EXPECT_EQ(most(Bytes(0), Bytes(0)), std::vector<Bytes>{KiB(4)});
+}
+
+// What fits a budget fits every larger one.
+TEST(ChunkBoundsTest, TryUnderALargerBudgetAllThatASmallerOneTries) {
+  for (const Bytes model : {Bytes(0), KiB(9), MiB(3), MiB(200), GiB(2),
+                            MiB(2473), GiB(9), GiB(700)}) {
+    std::vector<Bytes> before;
+    for (Bytes device = KiB(1); device < GiB(700); device = device * 3 / 2) {
+      std::vector<Bytes> sizes;
+      for (const ChunkBounds& bounds :
+           ChunkBoundsFor(model, device, 1, std::nullopt, std::nullopt)) {
+        ASSERT_TRUE(sizes.empty() || bounds.most < sizes.back());
+        sizes.push_back(bounds.most);
+      }
+      ASSERT_GE(sizes.size(), std::max<size_t>(before.size(), 1));
+      EXPECT_THAT(std::vector(sizes.end() - std::ssize(before), sizes.end()),
+                  ElementsAreArray(before));
+      EXPECT_LE(sizes[0], std::max(MiB(10), model / 16));
+      before = sizes;
+    }
+    EXPECT_EQ(before.front(),
+              ChunkBoundsFor(model, std::nullopt, 1, std::nullopt, std::nullopt)
+                  .front()
+                  .most);
+  }
 }
 
 TEST(ChunkBoundsTest, KeepWhatIsSaid) {

@@ -92,8 +92,8 @@ void AddBudgets(OptionTable& t, PlanFlags* f) {
   t.Size("", &f->max)
       .Flag("--max", "largest chunk size searched")
       .Default(
-          "512MiB, an eighth of the device budget or a twentieth of the model, "
-          "and a quarter more; halved until it fits");
+          "640MiB, a sixteenth of the model, or about an eighth of the device "
+          "budget; halved until it fits");
   t.Size("", &f->nvme)
       .Flag("--nvme", "bytes of a rank on NVMe")
       .Default("there is none");

@@ -160,8 +160,7 @@ int64_t AddCandidates(const SearchReport& report, size_t group, size_t rows,
                       Document* doc) {
   const GroupSearchResult& found = report.result.groups[group];
   Table table = EmptyTable(report);
-  const std::vector<Note> notes =
-      NotesOf(found, report.request.search.min_chunk);
+  const std::vector<Note> notes = NotesOf(found, report.search.min_chunk);
   const std::vector<size_t> shown = RowsOf(notes, rows);
   for (const size_t i : shown) {
     const ChunkSizeCandidate& c = found.candidates[i];
@@ -187,7 +186,7 @@ void SayMachine(const SearchReport& report, Document* doc) {
   std::vector<std::string> unknown;
   for (const StepLink link : kStepLinkOrder) {
     // One rank has nobody to exchange with.
-    if (report.request.search.pack.world == 1 && IsRing(link)) continue;
+    if (report.search.pack.world == 1 && IsRing(link)) continue;
     std::string name(StepLinkName(link));
     std::replace(name.begin(), name.end(), '_', ' ');
     const std::optional<LinkModel> speed = SpeedOf(*report.machine, link);

@@ -137,7 +137,7 @@ void SayGroups(const SearchReport& report, bool brief, size_t rows,
                                         Plural(left_out, "more chunk size")));
     }
     doc->Say("Recommended", ChoiceText(group.recommended, group.dtype));
-    SayProofs(group, report.request.search.pack, brief, doc);
+    SayProofs(group, report.search.pack, brief, doc);
   }
 }
 
@@ -156,7 +156,7 @@ std::string NextText(const SearchReport& report) {
                   report.request.flags);
   if (!report.request.output.empty())
     return next + " --explain   where the waste is";
-  if (!report.request.search.device_budget) {
+  if (!report.search.device_budget) {
     return next + " --device-budget 8GiB   what fits a device";
   }
   return fmt::format("{}{} -o layout.json   where every parameter lies", next,
@@ -194,7 +194,7 @@ Document DocumentOf(const SearchReport& report, size_t rows) {
   const JsonValue json = SearchJson(ModelOf(report), report.findings());
   for (const std::string& key : json.keys()) doc.Set(key, json[key]);
   SayModel(report, &doc);
-  SayOptions(report.request.search, &doc);
+  SayOptions(report.search, &doc);
   doc.Gap();
   doc.Add(AllCandidates(report), Form::kPlain);
   if (report.result.groups.empty()) {

@@ -37,7 +37,7 @@ Document SearchDocument(const SearchReport& report);
 // at most kPageColumns columns; among the plain lines one for each model and
 // way to choose.
 Document ZooDocument(std::span<const ZooRow> rows,
-                     const SearchOptions& options);
+                     const SearchQuestion& question);
 
 // --- search_candidates.cc: sizes and what they cost --------------------------
 // The time of a step's transfers included where a machine is known

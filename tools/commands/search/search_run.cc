@@ -35,7 +35,7 @@ Result<std::optional<TierModel>> ReadMachine(const SearchRequest& request) {
   if (!request.machine_file.empty()) {
     CASTOR_ASSIGN_OR_RETURN(machine, ReadMachineFile(request.machine_file));
   }
-  const TierModel& declared = request.declared;
+  const TierModel& declared = request.search.declared;
   const auto prefer = [](const auto& ours, auto* theirs) {
     if (ours) *theirs = ours;
   };
@@ -80,12 +80,12 @@ Result<ModelList> ReadOtherLayout(const SearchReport& report) {
 
 // The search itself, of `report->model`.
 Status Search(SearchReport* report) {
+  report->search = SearchOf(report->request.search, report->model.params);
   CASTOR_ASSIGN_OR_RETURN(
-      report->result,
-      SearchChunkSize(report->model.params, report->request.search));
+      report->result, SearchChunkSize(report->model.params, report->search));
   CASTOR_ASSIGN_OR_RETURN(
       report->rule,
-      ApplyRule(report->model.params, report->request.search, report->result));
+      ApplyRule(report->model.params, report->search, report->result));
   return OkStatus();
 }
 
@@ -158,7 +158,7 @@ Result<SearchChoice> MakeChoice(const SearchReport& report,
                                 std::vector<std::string>* notes) {
   const ChoicePick pick = report.request.pick;
   const std::optional<Bytes> chunk = report.request.chunk;
-  const SearchOptions& search = report.request.search;
+  const SearchOptions& search = report.search;
   CASTOR_CHECK(chunk.has_value() == (pick == ChoicePick::kChunk));
   const std::vector<ParamGroup> groups = GroupParams(report.model.params);
   CASTOR_CHECK_EQ(groups.size(), report.result.groups.size());

@@ -45,10 +45,9 @@ struct SearchRequest {
   bool zoo = false;  // public models instead of `model`
   std::string model;
   ReadModelOptions read;
-  SearchOptions search;
+  SearchQuestion search;
   bool rule_asked_for = false;  // else it is a row to compare with
   std::string machine_file;     // a tier model; empty where none is given
-  TierModel declared;           // speeds given by flags
   // Which choice to write to `output` and to explain.
   ChoicePick pick = ChoicePick::kRecommended;
   std::optional<Bytes> chunk;  // with ChoicePick::kChunk
@@ -85,6 +84,7 @@ struct SearchReport {
   SearchRequest request;
   ModelList model;
   std::optional<ExpertLayout> experts;  // how they are held, if there are any
+  SearchOptions search;                 // what the request asks of this model
   SearchResult result;
   std::optional<RuleReport> rule;
   std::optional<TierModel> machine;  // where the speed of some link is known
@@ -93,9 +93,7 @@ struct SearchReport {
   // The same model with its experts held in the other way.
   std::vector<SearchReport> other_layouts;
 
-  SearchFindings findings() const {
-    return {request.search, result, rule, machine};
-  }
+  SearchFindings findings() const { return {search, result, rule, machine}; }
 };
 
 // Reads the model and the machine, searches, and writes the layout file.

@@ -43,6 +43,8 @@ JsonValue RowJson(const ZooRow& row) {
        {"expert_layout", ExpertsValue(row)},
        {"parameters", row.parameters},
        {"tensors", row.tensors},
+       {"min_chunk_bytes", row.search.min_chunk},
+       {"max_chunk_bytes", row.search.max_chunk},
        {"modes", ListOf(row.modes,
                         [](const ModeResult& mode) {
                           JsonValue json = CandidateJson(mode.best);
@@ -89,10 +91,10 @@ bool AboveGoal(const ZooRow& row) {
   return row.best.waste_fraction > kZooWasteGoal;
 }
 
-Table PageRows(std::span<const ZooRow> rows, const SearchOptions& options) {
+Table PageRows(std::span<const ZooRow> rows, const SearchOptions& search) {
   std::vector<Table::Column> columns = {
       {"", "model"}, {"", "params"}, {"", "tensors"}};
-  for (const SearchMode mode : options.modes) {
+  for (const SearchMode mode : search.modes) {
     columns.push_back({"", std::string(SearchModeName(mode))});
     columns.push_back({"", "%"});
   }
@@ -111,7 +113,7 @@ Table PageRows(std::span<const ZooRow> rows, const SearchOptions& options) {
           Value(mib).As(fmt::format("{:.{}f}", mib, mib < 10 ? 1 : 0)));
       cells.push_back(ShareCell(waste_fraction));
     };
-    for (const SearchMode asked : options.modes) {
+    for (const SearchMode asked : search.modes) {
       const auto mode = std::find_if(
           row.modes.begin(), row.modes.end(),
           [asked](const ModeResult& one) { return one.mode == asked; });
@@ -131,24 +133,23 @@ Table PageRows(std::span<const ZooRow> rows, const SearchOptions& options) {
 }  // namespace
 
 Document ZooDocument(std::span<const ZooRow> rows,
-                     const SearchOptions& options) {
+                     const SearchQuestion& question) {
+  const SearchOptions& search = question.search;
   Document doc("castor.search.zoo/1");
   doc.Set("dtype", DTypeName(kDType));
-  doc.Set("world", options.pack.world);
-  doc.Set("min_chunk_bytes", options.min_chunk);
-  doc.Set("max_chunk_bytes", options.max_chunk);
+  doc.Set("world", search.pack.world);
   doc.Set("models", ListOf(rows, RowJson));
   doc.Add(PlainLines(rows), Form::kPlain);
-  doc.Add(PageRows(rows, options), Form::kPage);
+  doc.Add(PageRows(rows, search), Form::kPage);
   doc.Say("", fmt::format("Chunks of BF16 for {}, in MiB, and the share of "
                           "what is allocated that is wasted. Gemini is "
                           "ColossalAI's rule, its waste by its own packer.",
-                          Plural(options.pack.world, "rank")));
+                          Plural(search.pack.world, "rank")));
   if (std::any_of(rows.begin(), rows.end(), AboveGoal)) {
     doc.Say("",
-            fmt::format("> no mode wastes {:.1f} % or less with chunks of "
-                        "up to {}; --json has the bounds.",
-                        100 * kZooWasteGoal, FormatSize(options.max_chunk)));
+            fmt::format("> no mode wastes {:.1f} % or less with chunks of up "
+                        "to the largest searched; --json has the bounds.",
+                        100 * kZooWasteGoal));
   }
   return doc;
 }

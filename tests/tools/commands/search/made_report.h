@@ -32,11 +32,10 @@ inline SearchReport MadeReport(std::vector<ParamSpec> params,
   report.model.name = "tiny";
   report.model.source = "my model.tsv";
   report.model.params = std::move(params);
-  report.request.search.min_chunk = min;
-  report.request.search.max_chunk = KiB(64);
-  report.request.search.modes = std::move(modes);
-  report.result =
-      SearchChunkSize(report.model.params, report.request.search).value();
+  report.search.min_chunk = min;
+  report.search.max_chunk = KiB(64);
+  report.search.modes = std::move(modes);
+  report.result = SearchChunkSize(report.model.params, report.search).value();
   return report;
 }
 

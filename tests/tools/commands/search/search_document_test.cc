@@ -233,7 +233,7 @@ TEST(SearchCandidatesTest, StandBesideOtherChoices) {
 
 TEST(SearchCandidatesTest, HaveTimesWhereAMachineIsKnown) {
   SearchReport report = MadeReport({{"a", {1'000'000}, DType::kBF16}});
-  report.request.search.pack.world = 2;
+  report.search.pack.world = 2;
   EXPECT_THAT(TableOf(report, 3)[0], Not(HasSubstr("time")));
   report.machine.emplace();
   report.machine->host_to_device = {2'000'000'000, 10'000};

@@ -28,12 +28,12 @@ Result<SearchRequest> Parse(const std::vector<std::string>& args) {
 TEST(SearchRequestTest, SearchesAllModesWhereNothingIsSaid) {
   const SearchRequest request = Parse({"m"}).value();
   EXPECT_EQ(request.model, "m");
-  EXPECT_THAT(request.search.modes,
+  EXPECT_THAT(request.search.search.modes,
               ElementsAre(SearchMode::kUniform, SearchMode::kLayer));
-  EXPECT_EQ(request.search.gathered_slots, 3);
-  EXPECT_EQ(request.search.min_chunk, MiB(32));
-  EXPECT_EQ(request.search.max_chunk, MiB(512));
-  EXPECT_FALSE(request.search.device_budget.has_value());
+  EXPECT_EQ(request.search.search.gathered_slots, 3);
+  EXPECT_FALSE(request.search.min.has_value());
+  EXPECT_FALSE(request.search.max.has_value());
+  EXPECT_FALSE(request.search.search.device_budget.has_value());
   EXPECT_EQ(request.form, Form::kPage);
 }
 
@@ -47,19 +47,20 @@ TEST(SearchRequestTest, PassesOnWhatIsSaid) {
              "fused",   "--h2d",           "24GB/s,10us", "--all-gather",
              "100GB/s", "--rule",          "gemini",      "--json"})
           .value();
-  EXPECT_THAT(request.search.modes, ElementsAre(SearchMode::kLayer));
-  EXPECT_EQ(request.search.gathered_slots, 6);
-  EXPECT_EQ(request.search.device_budget, GiB(1));
-  EXPECT_EQ(request.search.min_chunk, MiB(1));
-  EXPECT_EQ(request.search.max_chunk, MiB(2));
-  EXPECT_EQ(request.search.pack.world, 8);
-  EXPECT_EQ(request.search.pack.align, Elements(128));
+  EXPECT_THAT(request.search.search.modes, ElementsAre(SearchMode::kLayer));
+  EXPECT_EQ(request.search.search.gathered_slots, 6);
+  EXPECT_EQ(request.search.search.device_budget, GiB(1));
+  EXPECT_EQ(request.search.min, MiB(1));
+  EXPECT_EQ(request.search.max, MiB(2));
+  EXPECT_EQ(request.search.search.pack.world, 8);
+  EXPECT_EQ(request.search.search.pack.align, Elements(128));
   EXPECT_EQ(request.read.dtype, DType::kBF16);
   EXPECT_EQ(request.read.order, ParamOrder::kNatural);
   EXPECT_EQ(request.read.expert_layout, ExpertLayout::kFused);
-  EXPECT_EQ(request.declared.host_to_device,
+  EXPECT_EQ(request.search.declared.host_to_device,
             (LinkModel{24'000'000'000, 10'000}));
-  EXPECT_EQ(request.declared.all_gather, (RingModel{100'000'000'000, 0}));
+  EXPECT_EQ(request.search.declared.all_gather,
+            (RingModel{100'000'000'000, 0}));
   EXPECT_TRUE(request.rule_asked_for);
   EXPECT_EQ(request.form, Form::kJson);
 }
@@ -86,8 +87,9 @@ TEST(SearchRequestTest, RefusesWhatMakesNoSenseTogether) {
   EXPECT_THAT(refusal({"m", "--trace", "t"}), HasSubstr("give both"));
   EXPECT_THAT(refusal({"-", "--order", "trace", "--trace", "-"}),
               HasSubstr("standard input"));
-  EXPECT_THAT(refusal({"m", "--max", "1MiB"}),
-              HasSubstr("--min 32MiB (the default) is above --max 1MiB"));
+  EXPECT_THAT(refusal({"m", "--min", "2MiB", "--max", "1MiB"}),
+              HasSubstr("--min 2MiB is above --max 1MiB"));
+  EXPECT_THAT(refusal({"m", "--max", "0"}), HasSubstr("0 bytes"));
   EXPECT_THAT(refusal({"m", "--reduce-scatter", "1GB/s"}),
               HasSubstr("give --world"));
   EXPECT_THAT(refusal({"m", "--prefetch-depth", "-1"}),

@@ -29,8 +29,8 @@ class SearchRunTest : public testing::Test {
  protected:
   SearchRunTest() {
     request_.model = folder_.Write("m.tsv", "b\t1000\tF32\na\t3000\tF32\n");
-    request_.search.min_chunk = KiB(1);
-    request_.search.max_chunk = KiB(64);
+    request_.search.min = KiB(1);
+    request_.search.max = KiB(64);
   }
 
   Result<SearchReport> Run() {
@@ -62,7 +62,7 @@ TEST_F(SearchRunTest, PrefersDeclaredSpeeds) {
                     R"({"schema":"castor.machine/1","links":{"host_to_device":)"
                     R"({"bytes_per_second":5,"latency_ns":6},"device_to_host":)"
                     R"({"bytes_per_second":7,"latency_ns":8}}})");
-  request_.declared.host_to_device = {9, 10};
+  request_.search.declared.host_to_device = {9, 10};
   const SearchReport report = Run().value();
   EXPECT_EQ(report.machine->host_to_device, (LinkModel{9, 10}));
   EXPECT_EQ(report.machine->device_to_host, (LinkModel{7, 8}));
@@ -79,7 +79,7 @@ TEST_F(SearchRunTest, WritesTheLayoutAndSaysWhatItRounded) {
 }
 
 TEST_F(SearchRunTest, WritesNothingWhereTheAnswerIsNo) {
-  request_.search.device_budget = Bytes(1000);
+  request_.search.search.device_budget = Bytes(1000);
   request_.output = folder_.At("layout.json");
   EXPECT_EQ(Run().status().code(), ErrorCode::kInfeasible);
   EXPECT_FALSE(std::filesystem::exists(request_.output));
@@ -156,8 +156,7 @@ TEST(ApplyRuleTest, PutsGeminisBesideWhatItCostsHere) {
   }
   const auto apply = [](std::vector<ParamSpec> specs) {
     const SearchReport report = MadeReport(std::move(specs));
-    return ApplyRule(report.model.params, report.request.search, report.result)
-        .value();
+    return ApplyRule(report.model.params, report.search, report.result).value();
   };
   const std::optional<RuleReport> rule = apply(params);
   ASSERT_TRUE(rule.has_value());

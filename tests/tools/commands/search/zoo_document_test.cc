@@ -9,9 +9,10 @@
 #include <string_view>
 #include <vector>
 
-#include "chunk/chunk_size_search.h"
+#include "chunk/base/units.h"
 #include "chunk/search/search_result.h"
 #include "chunk/text/json_value.h"
+#include "collectives/answers/search_words.h"
 #include "tests/tools/commands/search/made_report.h"
 #include "tools/cli/text/text_forms.h"
 #include "tools/commands/search/search_document.h"
@@ -21,11 +22,11 @@
 namespace castor {
 namespace {
 
-SearchOptions Options() {
-  SearchOptions options;
-  options.pack.world = 8;
-  options.modes = {SearchMode::kUniform, SearchMode::kLayer};
-  return options;
+SearchQuestion Question() {
+  SearchQuestion question;
+  question.search.pack.world = 8;
+  question.search.modes = {SearchMode::kUniform, SearchMode::kLayer};
+  return question;
 }
 
 std::vector<ZooRow> RowsOf(const std::set<std::string_view>& names) {
@@ -33,14 +34,14 @@ std::vector<ZooRow> RowsOf(const std::set<std::string_view>& names) {
   for (const ZooModel& model : ZooModels()) {
     if (!names.contains(model.name)) continue;
     rows.push_back(
-        SearchZooModel(model, ExpertLayout::kFused, Options()).value());
+        SearchZooModel(model, ExpertLayout::kFused, Question()).value());
   }
   return rows;
 }
 
 TEST(ZooDocumentTest, HasBoundsAndBothWastesOfGemini) {
   const std::vector<ZooRow> rows = RowsOf({"GPT-2", "Llama-2-7B"});
-  const Document document = ZooDocument(rows, Options());
+  const Document document = ZooDocument(rows, Question());
   const JsonValue& json = document.Json();
   EXPECT_EQ(json["schema"], "castor.search.zoo/1");
   EXPECT_EQ(json["world"], 8);
@@ -49,6 +50,10 @@ TEST(ZooDocumentTest, HasBoundsAndBothWastesOfGemini) {
   EXPECT_EQ(gpt2["model"], "GPT-2");
   EXPECT_EQ(gpt2["parameters"], 124439808);
   EXPECT_EQ(gpt2["expert_layout"], nullptr);
+  // A sixteenth of the model each, and 640 MiB at most.
+  EXPECT_EQ(gpt2["max_chunk_bytes"], 124439808 * 2 / 16);
+  EXPECT_EQ(gpt2["min_chunk_bytes"], 124439808 * 2 / 32);
+  EXPECT_EQ(json["models"][1]["max_chunk_bytes"], MiB(640).count());
   ASSERT_EQ(gpt2["modes"].size(), 2u);
   EXPECT_EQ(gpt2["modes"][0]["mode"], "uniform");
   EXPECT_EQ(gpt2["modes"][0]["waste_elements"],
@@ -79,20 +84,21 @@ TEST(ZooDocumentTest, HasBoundsAndBothWastesOfGemini) {
 TEST(ZooDocumentTest, MarksWhatIsAboveTheGoal) {
   // OPT-30B has nothing below 0.6 %.
   std::vector<ZooRow> rows = RowsOf({"OPT-30B", "Llama-2-7B"});
-  const std::string page = ZooDocument(rows, Options()).Page();
+  const std::string page = ZooDocument(rows, Question()).Page();
   EXPECT_NE(page.find("\n> OPT-30B "), std::string::npos);
   EXPECT_NE(page.find("\n  Llama-2-7B "), std::string::npos);
   EXPECT_NE(page.find("no mode wastes 0.3 %"), std::string::npos);
   rows.erase(rows.begin());
-  EXPECT_EQ(ZooDocument(rows, Options()).Page().find('>'), std::string::npos);
+  EXPECT_EQ(ZooDocument(rows, Question()).Page().find('>'), std::string::npos);
 }
 
 TEST(ZooDocumentTest, TheWidestRowsFitThePage) {
   for (const ZooModel& model : ZooModels()) {
     if (model.name.size() < 16) continue;
     const std::vector<ZooRow> rows = {
-        SearchZooModel(model, ExpertLayout::kFused, Options()).value()};
-    for (const std::string& line : Lines(ZooDocument(rows, Options()).Page())) {
+        SearchZooModel(model, ExpertLayout::kFused, Question()).value()};
+    for (const std::string& line :
+         Lines(ZooDocument(rows, Question()).Page())) {
       EXPECT_LE(line.size(), kPageColumns) << line;
     }
   }
