@@ -19,15 +19,14 @@ _inside_transform: Any = torch._C._functorch.peek_interpreter_stack
 class ModuleHooks:
     """Those of one module. A copy of the module is plain, and its hooks do nothing."""
 
-    __slots__ = ("_entered", "_runtime", "_unit", "_unseen")
+    __slots__ = ("_entered", "_on_gpu", "_runtime", "_unit")
 
     def __init__(self, runtime: Optional[Owner], unit: Optional[Unit]) -> None:
         """`unit`: parameters that the module needs, its own as a rule. No runtime: of a copy."""
         self._runtime = runtime
         self._unit = unit
         self._entered = 0
-        # Calls that may be the first of a compiled caller.
-        self._unseen = 2 if runtime is not None and runtime.device.follow is not None else 0
+        self._on_gpu = runtime is not None and runtime.device.follow is not None
 
     def add_to(self, module: nn.Module) -> None:
         module.register_forward_pre_hook(self.before, prepend=True)
@@ -46,8 +45,7 @@ class ModuleHooks:
             runtime.depth += 1
             self._entered += 1
             return
-        if self._unseen:
-            self._unseen -= 1
+        if self._on_gpu:
             refuse_cuda_graphs()
         runtime.enter()
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Optional
 
@@ -47,6 +48,7 @@ class FakeGpu(_device.Gpu):
         assert all(self.streams)
         self._turns = itertools.cycle(self.streams[:streams])
         self.now = self.streams[0]  # the current one
+        self._made = threading.local()  # `stream`: the current one of a thread of the engine's
         self.taking_turns = self.takes_turns
         FakeGpu.latest = self
 
@@ -81,7 +83,7 @@ class FakeGpu(_device.Gpu):
         return most
 
     def current_stream(self) -> int:
-        return self.now
+        return getattr(self._made, "stream", self.now)
 
     def follow(self) -> None:
         """The program makes another stream current before each call, unless it chooses them itself."""
@@ -120,12 +122,14 @@ class FakeGpu(_device.Gpu):
         return _device.dlpack_viewer(shape, dtype, _device.ON_CPU, 0)(address, None)
 
     @contextlib.contextmanager
-    def on_stream(self, stream: int) -> Iterator[None]:
+    def made_current(self, stream: int) -> Iterator[None]:
         # The CPU does at once what torch queues on a GPU.
         error = lib.castor_fake_stream_wait(stream)
         assert error == 0, f"the stream failed with error {error} of CUDA"
         self.updates += 1
+        self._made.stream = stream
         yield
+        del self._made.stream
 
     def keep_for_current(self, tensor: torch.Tensor) -> None:
         """What is queued keeps its tensors itself."""

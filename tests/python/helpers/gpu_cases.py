@@ -376,6 +376,41 @@ def test_other_optimizers_update_on_the_devices_stream(name: str, dtype: Any) ->
         assert torch.equal(one, other)
 
 
+class Collecting(torch.optim.NAdam):
+    def step(self, closure: Any = None) -> Any:
+        gc.collect()
+        return super().step(closure)
+
+
+def test_no_lease_that_an_update_ends_makes_the_engines_stream_a_trainers(monkeypatch: pytest.MonkeyPatch) -> None:
+    inside: list[int] = []
+
+    def noted(gpu: FakeGpu) -> int:
+        stream = _device.Gpu.trainers_stream(gpu)
+        if getattr(gpu._inside, "own", False):
+            inside.append(stream)
+        return stream
+
+    monkeypatch.setattr(FakeGpu, "trainers_stream", noted)
+    torch.manual_seed(0)
+    model: Any = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 4))
+    model, optimizer = castor.wrap(model, Collecting(model.parameters(), lr=1e-2), device="64MiB", host="64MiB")
+    gpu = FakeGpu.latest
+    gc.disable()
+    try:
+        for _ in range(3):
+            model(torch.ones(4, 8)).pow(2).sum().backward()
+            cycle: list[Any] = model._castor.acquire(model._castor.params[0].unit)
+            cycle.append(cycle)
+            del cycle
+            optimizer.step()
+    finally:
+        gc.enable()
+    model(torch.ones(4, 8))
+    assert inside
+    assert set(inside) | set(gpu._lanes) <= set(gpu.streams)
+
+
 def test_a_stream_waits_for_another() -> None:
     _, _, gpu = wrapped(**BUDGETS)
     gpu.taking_turns = False
@@ -389,7 +424,7 @@ def test_a_stream_waits_for_another() -> None:
     assert total.tolist() == [3.0] * 4
 
 
-@pytest.mark.parametrize("order", ["before", "after", "inside"])
+@pytest.mark.parametrize("order", ["before", "after", "inside", "late"])
 def test_cuda_graphs_are_refused_by_name(order: str) -> None:
     def compiled(module: nn.Module) -> Any:
         return torch.compile(module, mode="reduce-overhead")
@@ -400,7 +435,11 @@ def test_cuda_graphs_are_refused_by_name(order: str) -> None:
     if order == "before":
         model = compiled(model)
     model, optimizer = castor.wrap(model, torch.optim.AdamW(model.parameters(), lr=1e-3), device="1MiB", host="1MiB")
-    if order == "after":
+    if order == "late":
+        for _ in range(4):
+            model(torch.ones(2, 8)).sum().backward()
+            optimizer.step()
+    if order in ("after", "late"):
         model = compiled(model)
     with pytest.raises(castor.CastorError, match="reduce-overhead.*max-autotune-no-cudagraphs"):
         model(torch.ones(2, 8))

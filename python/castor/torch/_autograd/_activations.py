@@ -8,6 +8,7 @@ and in reverse order. Tensors that share a storage are copied once. The same bit
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import weakref
 from collections import deque
@@ -92,6 +93,9 @@ class _GpuMover:
         with torch.cuda.device(self._device):  # else a context on another GPU is made
             error = torch.cuda.cudart().cudaHostRegister(address, size, 0)
         if int(error):
+            # The runtime keeps the error for the next kernel, which is nobody's fault.
+            with contextlib.suppress(RuntimeError):
+                torch.zeros((), device=self._device)
             raise CastorError(f"{format_size(size)} of host memory cannot be pinned for {self._device}: error {int(error)} of CUDA")
 
     def unregister(self, address: int) -> None:

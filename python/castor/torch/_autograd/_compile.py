@@ -35,6 +35,8 @@ _COMPILED = os.path.join(os.path.dirname(torch.__file__), "_dynamo", "eval_frame
 
 def refuse_cuda_graphs() -> None:
     """Where a caller was compiled to CUDA graphs: they go on reading where parameters were when they were recorded."""
+    if "torch._dynamo.eval_frame" not in sys.modules:
+        return  # nothing was compiled
     frame: Any = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_filename == _COMPILED:

@@ -8,12 +8,13 @@ the current stream waits: every stream that torch makes current becomes a lane o
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import logging
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Optional
 
 import torch
@@ -46,6 +47,10 @@ class Cpu:
         """Calls of this engine follow the current stream from now on."""
 
     def current_stream(self) -> int:
+        return 0
+
+    def trainers_stream(self) -> int:
+        """The current stream, or where that is the engine's own the one that its calls follow."""
         return 0
 
     def used_on(self, stream: int) -> None:
@@ -162,6 +167,7 @@ class Gpu:
 
     def __init__(self, world: World, device: torch.device) -> None:
         self.torch_device = device
+        self._inside = threading.local()  # `own`: this thread works on a stream of the engine's
         self.handle: Optional[ctypes.c_void_p] = ctypes.c_void_p()
         self._engine = ctypes.c_void_p()
         self._lanes: dict[int, ctypes.c_void_p] = {}  # by stream
@@ -242,8 +248,8 @@ class Gpu:
         """A tensor over its memory."""
         return dlpack_viewer(shape, dtype, ON_CUDA, self.torch_device.index)(address, None)
 
-    def on_stream(self, stream: int) -> Any:
-        """What is done inside is queued there."""
+    def made_current(self, stream: int) -> Any:
+        """A context: what is done inside is queued there."""
         return torch.cuda.stream(torch.cuda.ExternalStream(stream, device=self.torch_device))
 
     def truth(self, flag: torch.Tensor) -> Callable[[], Optional[bool]]:
@@ -271,6 +277,22 @@ class Gpu:
         return dlpack_viewer(shape, dtype, ON_CUDA, self.torch_device.index)
 
     # Lanes.
+
+    @contextlib.contextmanager
+    def on_own_stream(self, stream: int) -> Iterator[None]:
+        """What is done inside is queued on a stream of the engine's, which ends with the engine."""
+        self._inside.own = True
+        try:
+            with self.made_current(stream):
+                yield
+        finally:
+            self._inside.own = False
+
+    def trainers_stream(self) -> int:
+        # A garbage collector ends leases anywhere.
+        if self._stream is not None and getattr(self._inside, "own", False):
+            return self._stream
+        return self.current_stream()
 
     def bind(self, engine: ctypes.c_void_p) -> None:
         self._engine = engine

@@ -127,7 +127,7 @@ class Updates:
                     self._take(update, self._host_view)
                     return
                 device = self._runtime.device
-                with device.on_stream(update.stream or 0):
+                with device.on_own_stream(update.stream or 0):
                     self._take(update, device.view_at)
         except BaseException as error:
             self.error = error

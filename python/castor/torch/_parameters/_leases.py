@@ -32,7 +32,7 @@ class _Lease:
         self.device = device
 
     def __del__(self) -> None:
-        self.ended.append((self.handle, self.device.current_stream()))
+        self.ended.append((self.handle, self.device.trainers_stream()))
 
 
 class Leases:
