@@ -22,10 +22,10 @@
 
 namespace castor {
 
-// A search recommends the smallest chunk that wastes at most 0.5 % of a group
-// more than the best. The sizes of SearchMode::kLayer count where they are 8
-// MiB or min_chunk, whichever is less, to max_chunk. Others are recommended
-// only where nothing else fits.
+// A search recommends the smallest chunk that wastes at most 1 % of a group
+// more than the best, or one up to a quarter larger that wastes less. The sizes
+// of SearchMode::kLayer count where they are 8 MiB or min_chunk, whichever is
+// less, to max_chunk. Others are recommended only where nothing else fits.
 struct SearchOptions {
   Bytes min_chunk = MiB(32);   // of the group's dtype; rounded up to Q
   Bytes max_chunk = MiB(512);  // rounded down to Q

@@ -53,25 +53,31 @@ struct Choice {
 template <typename Among>
 std::optional<Choice> ChooseAmong(const GroupSearchResult& group,
                                   std::optional<Bytes> allowance, Among among) {
-  const Candidates& candidates = group.candidates;
+  const Candidates& all = group.candidates;
+  const auto less_waste = [&all](size_t a, size_t b) {
+    return all[a].waste < all[b].waste;
+  };
   std::optional<Elements> least_waste;
-  for (const ChunkSizeCandidate& candidate : candidates) {
-    if (!among(candidate)) continue;
-    least_waste =
-        std::min(least_waste.value_or(candidate.waste), candidate.waste);
+  std::vector<size_t> fitting;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!among(all[i])) continue;
+    least_waste = std::min(least_waste.value_or(all[i].waste), all[i].waste);
+    if (!allowance || all[i].gathered_bytes <= *allowance) fitting.push_back(i);
   }
-  std::optional<size_t> least;
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    if (!among(candidates[i])) continue;
-    if (allowance && candidates[i].gathered_bytes > *allowance) continue;
-    // 0.5 %.
-    if (candidates[i].waste <= *least_waste + group.payload / 200) {
-      return Choice{i, true};
-    }
-    if (!least || candidates[i].waste < candidates[*least].waste) least = i;
+  if (fitting.empty()) return std::nullopt;
+  const auto smallest =
+      std::find_if(fitting.begin(), fitting.end(), [&](size_t i) {
+        return all[i].waste <= *least_waste + group.payload / 100;  // 1 %
+      });
+  if (smallest == fitting.end()) {
+    return Choice{*std::min_element(fitting.begin(), fitting.end(), less_waste),
+                  false};
   }
-  if (!least) return std::nullopt;
-  return Choice{*least, false};
+  const Elements size = all[*smallest].chunk_size;
+  const auto too_large = std::find_if(
+      smallest, fitting.end(),
+      [&all, size](size_t i) { return all[i].chunk_size > size + size / 4; });
+  return Choice{*std::min_element(smallest, too_large, less_waste), true};
 }
 
 // REQUIRES: a candidate whose gathered bytes are within `allowance`, if given.
@@ -152,8 +158,8 @@ Status Recommend(std::optional<Bytes> device_budget, SearchResult* result) {
   });
 
   result->recommended_rule =
-      "the smallest chunk that wastes at most 0.5 % of the model more than the "
-      "best";
+      "the smallest chunk that wastes at most 1 % of the model more than the "
+      "best, or one up to a quarter larger that wastes less";
   if (device_budget) {
     result->recommended_rule += fmt::format(
         " and whose gathered bytes fit the device budget of {} bytes",

@@ -78,9 +78,8 @@ struct GroupSearchResult {
   std::vector<ChunkSizeCandidate> candidates;
   // One of them: least waste, ties to the smallest chunk.
   ChunkSizeCandidate best;
-  // One of them: the smallest within 0.5 % of the payload above best's waste
-  // that fits the device budget; where none of those fits, the least wasteful
-  // that does.
+  // One of them, as SearchOptions says, that fits the device budget. Where none
+  // so near the best fits, the least wasteful that does.
   ChunkSizeCandidate recommended;
 };
 

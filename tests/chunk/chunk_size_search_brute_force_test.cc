@@ -72,10 +72,15 @@ void ExpectEqualsBruteForce(const std::vector<Elements>& sizes, DType dtype,
   ExpectIs(group.best, best, payload, dtype);
   const std::vector<NaiveCost> front = NaiveFront(costs);
   ExpectAre(group.candidates, front, payload, dtype);
-  const auto recommended = std::find_if(
+  auto recommended = std::find_if(
       front.begin(), front.end(), [&best, payload](const NaiveCost& cost) {
-        return (cost.allocated - best.allocated) * 200 <= payload;
+        return (cost.allocated - best.allocated) * 100 <= payload;
       });
+  const int64_t most = recommended->chunk_size + recommended->chunk_size / 4;
+  for (auto one = recommended; one != front.end() && one->chunk_size <= most;
+       ++one) {
+    if (one->allocated < recommended->allocated) recommended = one;
+  }
   EXPECT_EQ(group.recommended.chunk_size.count(), recommended->chunk_size);
 
   EXPECT_EQ(ProofOf(group).min_size.count(), costs.front().chunk_size);

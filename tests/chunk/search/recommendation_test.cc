@@ -29,18 +29,18 @@ ChunkSizeCandidate Candidate(int64_t chunk_size, int64_t waste, int64_t chunks,
   return candidate;
 }
 
-// A payload of 39,800, so that 199 above the least waste are tolerated.
+// A payload of 19,900, so that 199 above the least waste are tolerated.
 GroupSearchResult Group() {
   GroupSearchResult group;
   group.dtype = DType::kU8;
-  group.payload = Elements(39800);
+  group.payload = Elements(19900);
   group.candidates = {
       Candidate(128, 220, 80, 384), Candidate(256, 219, 40, 768),
       Candidate(512, 20, 20, 1536), Candidate(1024, 400, 10, 3072)};
   return group;
 }
 
-TEST(RecommendTest, TakesTheSmallestWithinHalfAPercentOfTheBest) {
+TEST(RecommendTest, TakesTheSmallestWithinOnePercentOfTheBest) {
   SearchResult result;
   result.groups = {Group()};
   ASSERT_THAT(Recommend(std::nullopt, &result), IsOk());
@@ -49,7 +49,25 @@ TEST(RecommendTest, TakesTheSmallestWithinHalfAPercentOfTheBest) {
   // 219 is 199 above the least; 220 is not within it.
   EXPECT_EQ(group.recommended.chunk_size, Elements(256));
   EXPECT_THAT(result.recommended_rule,
-              AllOf(HasSubstr("0.5 %"), Not(HasSubstr("budget"))));
+              AllOf(HasSubstr("1 %"), Not(HasSubstr("budget"))));
+}
+
+TEST(RecommendTest, TakesOneUpToAQuarterLargerThatWastesLess) {
+  SearchResult result;
+  result.groups = {Group()};
+  GroupSearchResult& group = result.groups[0];
+  group.candidates[2] = Candidate(320, 20, 30, 960);
+  ASSERT_THAT(Recommend(std::nullopt, &result), IsOk());
+  EXPECT_EQ(group.recommended.chunk_size, Elements(320));
+  group = Group();
+  group.candidates[2] = Candidate(321, 20, 30, 960);
+  ASSERT_THAT(Recommend(std::nullopt, &result), IsOk());
+  EXPECT_EQ(group.recommended.chunk_size, Elements(256));
+  // Where the budget has no room for it, the smaller one.
+  group = Group();
+  group.candidates[2] = Candidate(320, 20, 30, 960);
+  ASSERT_THAT(Recommend(Bytes(768), &result), IsOk());
+  EXPECT_EQ(group.recommended.chunk_size, Elements(256));
 }
 
 TEST(RecommendTest, TakesWhatSuitsBeforeWhatWastesLess) {
@@ -131,7 +149,7 @@ TEST(RecommendTest, GroupsShareTheBudgetAndTheLargestChoosesFirst) {
   SearchResult result;
   result.groups = {Group(), Group()};
   result.groups[0].trainable = false;
-  result.groups[1].payload = Elements(39801);
+  result.groups[1].payload = Elements(19901);
   ASSERT_THAT(Recommend(Bytes(768 + 384), &result), IsOk());
   EXPECT_EQ(result.groups[1].recommended.chunk_size, Elements(256));
   EXPECT_EQ(result.groups[0].recommended.chunk_size, Elements(128));
