@@ -40,10 +40,10 @@ struct SearchOptions {
 // InvalidArgument where min > max after rounding, or options are not valid;
 // Malformed where a shape is. A group whose packed size is below min is one
 // chunk of that size rounded up to Q in SearchMode::kUniform. An empty list has
-// no groups. Infeasible where none of the modes asked for exists in a group
-// (SearchMode::kLayer alone, and nothing repeats), and where a device budget is
-// given that no choice of candidates, one for each group, fits; the message
-// names the least that would.
+// no groups. Infeasible where no mode asked for exists in a group
+// (SearchMode::kLayer alone, and nothing repeats), or where no choice of
+// candidates, one for each group, fits the device budget. The message names the
+// least budget that would.
 Result<SearchResult> SearchChunkSize(std::span<const ParamSpec> params,
                                      const SearchOptions& options);
 

@@ -4,11 +4,11 @@
 #ifndef CASTOR_COLLECTIVES_COMMUNICATOR_H_
 #define CASTOR_COLLECTIVES_COMMUNICATOR_H_
 
-// What ranks do together. One Communicator per rank; all ranks of a world call
-// the same operations in the same order with the same tags and sizes, and a
-// mismatch ends in an error on every rank that names rank, chunk and moment,
-// never in a hang. Operations meet in the order of the calls, whichever lanes
-// they are queued on.
+// What ranks do together. A rank has one Communicator. All ranks of a world
+// call the same operations in the same order with the same tags and sizes. A
+// mismatch is an error on every rank, with rank, chunk and moment, never a
+// hang. Operations meet in the order of the calls, whichever lanes they are
+// queued on.
 //
 // An operation is queued on a lane: it starts when the lane reaches it and the
 // lane goes on when this rank's buffers may be read and reused, which is after

@@ -19,7 +19,8 @@ namespace castor {
 struct StepResult {
   int64_t step = 0;
   // Global norm of the averaged gradient, without the loss scale and before
-  // clipping; 0 where it is not computed, without clipping and loss scaling.
+  // clipping; 0 where nothing asks for it: see
+  // ZeroOptions::count_norm.
   double grad_norm = 0;
   double clip_factor = 1;
   // What the loss of this step was multiplied by; LossScale() has the next.

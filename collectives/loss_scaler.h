@@ -18,7 +18,7 @@ namespace castor {
 
 enum class LossScalingKind : uint8_t {
   // The loss is not scaled. An overflow is found, and its step skipped, only
-  // where the norm is clipped, since a norm that is infinite clips nothing.
+  // where the norm is counted: clipped, or with ZeroOptions::count_norm.
   kNone,
   kStatic,   // by `initial`, always
   kDynamic,  // from `initial` on

@@ -53,7 +53,7 @@ struct RankScope {
     if (among == Among::kWorld) return world;
     return among == Among::kGroup ? inside(world) : world / inside(world);
   }
-  // Whose slice is the how manieth, of those that `rank` shares with others.
+  // The place of the slice of `rank` among those that it shares with others.
   int place(int rank, int world) const {
     const int ranks = inside(world);
     switch (among) {
@@ -66,7 +66,7 @@ struct RankScope {
     }
     return rank;
   }
-  // The how manieth `rank` is of those it is among, in rank order.
+  // The place of `rank` among those it is among, in rank order.
   int index(int rank, int world) const {
     return among == Among::kWorld ? rank : place(rank, world);
   }

@@ -144,9 +144,6 @@ void AddGradients(OptionTable& t, ZeroOptions* o) {
             "every micro-batch's gradients are reduced, or they are added up, "
             "whole, and reduced once")
       .For(kTrainFlag | kPlanFlag | kPlanMust);
-  t.Gone("update_order", "--update-order",
-         "every step updates chunks in the same order; leave it away")
-      .For(kTrainFlag);
 }
 
 void FillDrive(OptionTable& t, NvmeOption* drive) {

@@ -5,8 +5,8 @@
 #define CASTOR_COLLECTIVES_ZERO_CONFIG_H_
 
 // The table of all that an engine is told (ZeroOptions), and the JSON document
-// made of it: for programs in other languages and for files. Every key has the
-// default of its option and may be left out:
+// made of it: for programs in other languages and for files. Every key may be
+// left out, and its option has its default then. Values here are examples:
 //
 //   {"schema": "castor.config/1",
 //    "stage": 3, "shard_group": 0, "optimizer_span": "group",

@@ -140,6 +140,8 @@ Status ZeroEngine::SetUpdate(UpdateFunction update) {
   return impl_->SetUpdate(std::move(update));
 }
 
+void ZeroEngine::WriteBehind(const Event& reads) { impl_->WriteBehind(reads); }
+
 Status ZeroEngine::UpdateEarly(double lr) {
   return impl_->Told(impl_->UpdateEarly(lr));
 }

@@ -268,6 +268,12 @@ class ZeroEngine {
   // of any rank overflowed, all do, with their moments and counts.
   Result<StepResult> Step(double lr);
 
+  // Step, WriteParam, WriteBack and Load write parameters that are on lease now
+  // behind `reads`: the end of what is queued on lanes and reads them. For
+  // leases that are open at that call, on lanes that do not wait at once. Does
+  // not block.
+  void WriteBehind(const Event& reads);
+
   // Says that this step's rate is `lr`, so that updates need not wait for Step.
   // A chunk is then updated in the background once all its gradients of the
   // last micro-batch are reduced. One waits for Step where a parameter of it
@@ -280,11 +286,10 @@ class ZeroEngine {
 
   // What updates parameters where the options' optimizer is custom: before the
   // first step, and again where it changes. Step then returns when all of its
-  // calls have. Where the first of them changed nothing, on one rank, and fails
-  // with that (FailedPrecondition), Step fails with its words, drops the
-  // gradients and leaves all as it was; after any other failure the engine
-  // cannot go on. FailedPrecondition where the optimizer is another, and inside
-  // a step.
+  // calls have. On one rank, where the first call fails as FailedPrecondition,
+  // Step fails with its words, drops the gradients and changes nothing. After
+  // any other failure the engine cannot go on. FailedPrecondition where the
+  // optimizer is another, and inside a step.
   Status SetUpdate(UpdateFunction update);
 
   // From the next Step on, the group's learning rate, whatever that is given;
@@ -378,7 +383,7 @@ class ZeroEngine {
   // FailedPrecondition as WriteGrad.
   Status DropGradient(ParamId param);
 
-  // A moment of the parameter in fp32, kExpAvg or kExpAvgSq, as ReadParam and
+  // A moment of the parameter in fp32, OptimizerState(i), as ReadParam and
   // WriteParam. InvalidArgument where the parameter has no such state.
   Status ReadState(ParamId param, StateKind state, std::span<float> out);
   Status WriteState(ParamId param, StateKind state,

@@ -85,11 +85,13 @@ class Device {
   virtual Result<std::unique_ptr<Lane>> AdoptStream(
       void* stream, std::string name, Lane::OnFailure on_failure = {}) = 0;
 
-  // Queued operations. REQUIRES, for each: the lane is one of this device; the
-  // memory is valid until the operation has run, ranges that it reads and
-  // ranges that it writes do not overlap, and nobody else touches them unless
-  // ordered by lanes and events; sizes and counts are not negative. Pointers
-  // are to device memory except where CopyKind says host.
+  // Queued operations. Pointers are to device memory except where CopyKind says
+  // host. REQUIRES, for each:
+  // - the lane is one of this device;
+  // - the memory is valid until the operation has run;
+  // - ranges that it reads and ranges that it writes do not overlap;
+  // - nobody else touches them unless ordered by lanes and events;
+  // - sizes and counts are not negative.
 
   // Copies `size` bytes of any alignment. The host side lies in a slab of
   // MakeHostSlab; other host memory is legal, but slow, and may block the

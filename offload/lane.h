@@ -63,6 +63,9 @@ class Lane {
   virtual Event Record() = 0;
   // The first failure so far; ok while there is none.
   virtual Status status() const = 0;
+  // FailedPrecondition while the lane's stream is being captured: work that is
+  // queued then fails the lane for good.
+  virtual Status CheckTakesWork() { return OkStatus(); }
   virtual const std::string& name() const = 0;
 
   // Blocks until everything queued so far has run; returns status().

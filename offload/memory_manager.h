@@ -277,9 +277,9 @@ class MemoryManager {
   // trace, from which no plan departs.
   void SetLeased(Bytes bytes);
 
-  // A step begins that the trainer hands gradients to. Accesses before are its
-  // own as far as they are few; of an inference loop only so many are traced,
-  // and where there were more, and none is held, the step begins anew here.
+  // A step begins that the trainer hands gradients to. A few accesses before
+  // it count to it. After more than most_outside_step(), with none held, the
+  // step begins anew here.
   void EnterStep();
 
   // Accesses that are traced outside of a step.
@@ -319,7 +319,6 @@ class MemoryManager {
   // The step ended last, with its leases; its accesses are planned_trace()
   // unless no plan was found.
   StepTrace last_step() const { return {planned_trace_, last_leases_, {}}; }
-  void set_problem_depth(int depth) { options_.problem.prefetch_depth = depth; }
 
   // Time lanes waited for chunks since the start, and how often; counted when a
   // wait is over, on lanes of hardware only while there is a recorder.

@@ -8,10 +8,9 @@
 // they mean for chunks. Of all rules that match a parameter, the first one
 // holds. A chunk lives as a whole, so a rule that holds for one of its
 // parameters binds the chunk, and parameters without a rule go along. Two
-// parameters of one chunk that are bound to different tiers are an error that
-// names both: whichever tier won, one of the two rules would quietly not be
-// kept, and neither tier is the stricter one, since a rule to the device asks
-// for speed and a rule away from it for room. Rules are looked at once, when a
+// parameters of one chunk that rules bind to different tiers are an error that
+// names both. No tier is the stricter one: a rule to the device asks for speed,
+// a rule away from it for room. Rules are looked at once, when a
 // plan is made, and what they decided is kept to be explained. Pure functions,
 // thread-safe, as far as the callbacks are.
 

@@ -147,10 +147,9 @@ struct Move {
   friend bool operator==(const Move&, const Move&) = default;
 };
 
-// Moves are made just before an access is served (what it needs) or just after
-// (what may be fetched ahead once it is served): those before the access at
-// moment i are [first_move[2 i], first_move[2 i + 1]), those after it
-// [first_move[2 i + 1], first_move[2 i + 2]).
+// Moves before the access at moment i are [first_move[2 i], first_move[2 i +
+// 1]): what the access needs. Moves after it are [first_move[2 i + 1],
+// first_move[2 i + 2]): what may be fetched ahead once it is served.
 struct Plan {
   // Copies that are there (or on their way) when the step begins, in the order
   // in which they are gathered.

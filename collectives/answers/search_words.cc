@@ -104,9 +104,6 @@ OptionTable SearchRows(SearchWords* words) {
       .Flag("--align", "parameters start at multiples of N elements (64)");
   t.Choice("mode", &words->mode, {"uniform", "layer", "all"})
       .Flag("--mode", "how sizes are chosen: see below (all)");
-  t.Gone("", "--classes",
-         "all chunks of a group have one size; use --mode uniform or "
-         "--mode layer");
   t.Whole("prefetch_depth", &words->prefetch_depth, 0, kMaxPrefetchDepth)
       .Flag("--prefetch-depth",
             "chunks gathered ahead of use, on top of two (1)");

@@ -445,8 +445,9 @@ CASTOR_API int32_t castor_engine_grad(castor_engine* engine, int32_t param,
                                       void** data);
 CASTOR_API int32_t castor_engine_grad_ready(castor_engine* engine,
                                             int32_t param);
-/* Both, with a copy of `values` in between: the parameter's whole gradient of
- * this micro-batch, of `bytes` in the gradient's type. Of a GPU `values` are
+/* castor_engine_grad, a copy of `values`, then castor_engine_grad_ready.
+ * `values` is the parameter's whole gradient of this micro-batch, of `bytes` in
+ * the gradient's type. Of a GPU `values` are
  * memory of the device, which the lane in use reads when it gets there; else
  * the host reads them within the call. */
 CASTOR_API int32_t castor_engine_give_grad(castor_engine* engine, int32_t param,
@@ -586,7 +587,8 @@ typedef struct castor_loss_scale {
 
 CASTOR_API int32_t castor_engine_get_loss_scale(const castor_engine* engine,
                                                 castor_loss_scale* scale);
-/* As it was got before. CASTOR_FAILED_PRECONDITION inside a step. */
+/* Restores what castor_engine_get_loss_scale gave.
+ * CASTOR_FAILED_PRECONDITION inside a step. */
 CASTOR_API int32_t castor_engine_set_loss_scale(castor_engine* engine,
                                                 const castor_loss_scale* scale);
 /* From begin to end, accesses count as no step's, and gradients are refused. */

@@ -83,6 +83,7 @@ Status Load(castor_engine& engine, const char* directory,
     }
     options.others.assign(set.others, set.others + set.other_count);
   }
+  CASTOR_RETURN_IF_ERROR(WriteBehindLeases(engine));
   CASTOR_ASSIGN_OR_RETURN(LoadResult loaded, engine.engine->Load(options));
   engine.loaded_trainer = std::move(loaded.trainer);
   if (step != nullptr) *step = loaded.step;

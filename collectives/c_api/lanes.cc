@@ -12,6 +12,7 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "chunk/base/status.h"
 #include "collectives/c_api/castor.h"
@@ -21,6 +22,7 @@
 #include "collectives/c_api/struct_sizes.h"
 #include "offload/cuda/cuda_device.h"
 #include "offload/lane.h"
+#include "offload/lanes/event.h"
 #include "offload/record/record_writer.h"
 
 namespace castor::c_api {
@@ -99,6 +101,8 @@ Status Wait(castor_lane* lane, castor_lane* other) {
   if (lane == nullptr || other == nullptr) {
     return InvalidArgument("lane or other is null; give both");
   }
+  CASTOR_RETURN_IF_ERROR(lane->lane->CheckTakesWork());
+  CASTOR_RETURN_IF_ERROR(other->lane->CheckTakesWork());
   lane->lane->Wait(other->lane->Record());
   return OkStatus();
 }
@@ -106,13 +110,28 @@ Status Wait(castor_lane* lane, castor_lane* other) {
 }  // namespace
 
 Status CheckLane(const castor_engine& engine) {
-  if (&engine.in_use.now() != &engine.caller || engine.device == nullptr ||
-      engine.device->kind != CASTOR_DEVICE_CUDA) {
+  if (&engine.in_use.now() != &engine.caller) {
+    return engine.in_use.now().CheckTakesWork();
+  }
+  if (engine.device == nullptr || engine.device->kind != CASTOR_DEVICE_CUDA) {
     return OkStatus();
   }
   return FailedPrecondition(
       "the engine's device works on streams, not on the calling thread: call "
       "castor_engine_use_lane with a lane of the device first");
+}
+
+Status WriteBehindLeases(castor_engine& engine) {
+  if (engine.leases == 0 || engine.dry || engine.device == nullptr ||
+      engine.device->kind != CASTOR_DEVICE_CUDA) {
+    return OkStatus();
+  }
+  CASTOR_RETURN_IF_ERROR(CheckLane(engine));
+  std::vector<Event> reads;
+  engine.in_use.Since(0,
+                      [&reads](Lane& lane) { reads.push_back(lane.Record()); });
+  engine.engine->WriteBehind(AllOf(reads));
+  return OkStatus();
 }
 
 namespace {

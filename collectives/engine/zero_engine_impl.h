@@ -82,6 +82,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   Result<void*> Grad(ParamId param, Lane& lane);
   Status GradReady(ParamId param, Lane& lane);
   Result<StepResult> Step(double lr);
+  void WriteBehind(const Event& reads);
   Status UpdateEarly(double lr);
   Status SetUpdate(UpdateFunction update);
   Status Abandon();

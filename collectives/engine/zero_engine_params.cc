@@ -104,6 +104,14 @@ void ZeroEngine::Impl::DirectUsed(ChunkId chunk, Event last_use) {
   store_->AddReader(chunk, StateKind::kParam, std::move(last_use));
 }
 
+void ZeroEngine::Impl::WriteBehind(const Event& reads) {
+  for (size_t c = 0; c < held_in_place_.size(); ++c) {
+    if (held_in_place_[c] == 0) continue;
+    store_->AddReader(ChunkId(static_cast<int32_t>(c)), StateKind::kParam,
+                      reads);
+  }
+}
+
 Result<ParamLease> ZeroEngine::Impl::Acquire(std::span<const ParamId> params,
                                              Lane& lane) {
   CASTOR_RETURN_IF_ERROR(RequireSealed());

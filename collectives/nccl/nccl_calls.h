@@ -6,10 +6,9 @@
 
 // Every call that Castor makes of NCCL, as one table: nccl_library.h binds it
 // to the library that is found at run time, a fake stands in for it in tests
-// (tests/support/fakes/fake_nccl.h). Its types are our own, so that no build
-// needs nccl.h: what is used of NCCL's ABI is a handle, 128 bytes, and a few
-// numbers that no version has changed (tests compare them with a toolkit's
-// header where there is one).
+// (tests/support/fakes/fake_nccl.h). No build needs nccl.h: of NCCL's ABI
+// Castor uses a handle, 128 bytes, and a few numbers that no version has
+// changed. Tests compare them with a toolkit's header where there is one.
 //
 // Each call returns a ncclResult_t. Communicators are non-blocking: a call may
 // return kNcclInProgress, and what it does is done when CommGetAsyncError says

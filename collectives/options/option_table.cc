@@ -218,10 +218,6 @@ class Reader final : public JsonHandler {
     if (row == nullptr) {
       return IsObject(place) ? is_where("an object") : Unknown(path, place);
     }
-    if (row->type == OptionType::kGone) {
-      return Malformed(
-          fmt::format("{} is gone: {}", JsonPathText(path), row->text));
-    }
     if (row->type == OptionType::kList) return is_where("an array");
     CASTOR_RETURN_IF_ERROR(Take(*row, path, scalar));
     said_.push_back(NameOf(path.begin(), path.end()));
@@ -261,9 +257,7 @@ class Reader final : public JsonHandler {
         dot == place.name.npos ? "" : place.name.substr(0, dot + 1);
     std::vector<std::string> keys;
     for (const Option& row : place.table->rows()) {
-      if (!row.key.starts_with(parent) || row.type == OptionType::kGone) {
-        continue;
-      }
+      if (!row.key.starts_with(parent)) continue;
       const std::string rest = row.key.substr(parent.size());
       std::string key = rest.substr(0, rest.find('.'));
       if (key.empty() || std::count(keys.begin(), keys.end(), key) > 0) {
@@ -362,12 +356,6 @@ Option& OptionTable::Choice(std::string key, std::string* to,
 
 Option& OptionTable::Words(std::string form) {
   return Add(OptionType::kWords, "", std::move(form));
-}
-
-Option& OptionTable::Gone(std::string key, std::string flag,
-                          std::string instead) {
-  return Add(OptionType::kGone, std::move(key))
-      .Flag(std::move(flag), std::move(instead));
 }
 
 Option& OptionTable::Schema(const std::string& schema) {

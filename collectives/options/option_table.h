@@ -40,7 +40,6 @@ enum class OptionType : uint8_t {
   kText,
   kWords,  // of a flag alone, which has a form of its own
   kList,   // objects of a document; a flag that may be repeated
-  kGone,   // of an earlier version; `text` says what to do instead
 };
 
 // A value on its way between a text and a member.
@@ -235,7 +234,6 @@ class OptionTable {
         [to](const T& one) { return to->push_back(one), OkStatus(); },
         [to] { return *to; });
   }
-  Option& Gone(std::string key, std::string flag, std::string instead);
   // The key "schema", which has this one value.
   Option& Schema(const std::string& schema);
 

@@ -50,9 +50,13 @@ bool CudaLane::Ready(uint64_t sequence) {
   return !control_->failed();
 }
 
+Status CudaLane::CheckTakesWork() {
+  if (!options_.adopted) return OkStatus();
+  return core_->CheckNotCapturing(options_.stream);
+}
+
 bool CudaLane::IsCaptured(uint64_t sequence) {
-  if (!options_.adopted) return false;
-  const Status status = core_->CheckNotCapturing(options_.stream);
+  const Status status = CheckTakesWork();
   if (status.ok()) return false;
   control_->Fail(sequence - 1, status);
   return true;

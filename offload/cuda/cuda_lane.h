@@ -81,6 +81,7 @@ class CudaLane final : public Lane {
   bool runs_on_host() const override { return false; }
   Event Record() override;
   Status status() const override;
+  Status CheckTakesWork() override;
   const std::string& name() const override { return options_.name; }
 
   const CudaCore* core() const { return core_.get(); }

@@ -37,9 +37,6 @@ struct PciDevice {
   uint16_t class_id = 0;  // 0x0302: 3D controller
   std::string name;       // "nvme0n1", "cuda0"; empty where not known
   int node = -1;          // the nearest NUMA node; -1: all are as near
-
-  bool is_gpu() const { return class_id >> 8 == 0x03; }
-  bool is_nvme() const { return class_id == 0x0108; }
 };
 
 struct MachineTopology {

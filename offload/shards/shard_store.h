@@ -284,7 +284,6 @@ class ShardStore {
                  std::span<Slot> staging);
   // Of windows.
   bool NeedsStaging(const WindowRequest& request) const;
-  Status CheckWindows(std::span<const WindowRequest> requests) const;
   HostWindow Prepare(const WindowRequest& request);
   // The window's turn has come: its data, and the event after which its bytes
   // are there. `staging` is not valid where it takes none.

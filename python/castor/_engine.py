@@ -232,11 +232,6 @@ class Engine:
         check(lib.castor_engine_get_param(self.handle, number, ctypes.byref(info)))
         return info
 
-    def explain_home(self, param: int, state: int) -> str:
-        text = ctypes.c_char_p()
-        check(lib.castor_engine_explain_home(self.handle, param, state, ctypes.byref(text)))
-        return (text.value or b"").decode()
-
     def read(self, param: int, state: int, address: int, elements: int) -> None:
         """Whole values of a state as fp32. All ranks call it."""
         with interruptible():
@@ -267,9 +262,6 @@ class Engine:
         scale = _abi.LossScale()
         check(lib.castor_engine_get_loss_scale(self.handle, ctypes.byref(scale)))
         return scale
-
-    def set_loss_scale(self, scale: _abi.LossScale) -> None:
-        check(lib.castor_engine_set_loss_scale(self.handle, scale))
 
     def begin_evaluation(self) -> None:
         check(lib.castor_engine_begin_evaluation(self.handle))

@@ -83,7 +83,7 @@ constexpr char kEveryKey[] = R"({
 std::vector<std::string> KeysOf(const OptionTable& table) {
   std::vector<std::string> keys;
   for (const Option& row : table.rows()) {
-    if (row.key.empty() || row.type == OptionType::kGone) continue;
+    if (row.key.empty()) continue;
     if (!row.open) keys.push_back(row.key);
     const OptionTable of_element = row.open ? row.open() : OptionTable();
     for (const std::string& key : KeysOf(of_element)) {
@@ -257,7 +257,6 @@ TEST(ZeroConfigTest, RanksCompareAllButWhatIsARanksOwn) {
   for (size_t i = 0; i < compared.size(); ++i) {
     names.insert(compared[i].first);
     EXPECT_EQ(compared[i].first, defaults[i].first);
-    if (compared[i].first == "update_order") continue;  // has no value any more
     EXPECT_NE(compared[i].second, defaults[i].second) << compared[i].first;
   }
   std::set<std::string> own;
@@ -418,7 +417,6 @@ TEST(ZeroConfigTest, WhatIsWrongIsNamedWithItsPlace) {
       {R"({"optimizer": {"beta1": "1"}})", "where a number belongs"},
       {R"({"schema": "castor.config/2"})", "this version reads"},
       {R"({"home_limit": []})", "did you mean home_limits?"},
-      {R"({"update_order": "forward"})", "\"update_order\" is gone"},
       {R"({"home_limits": [{"state": "exp_avg", "bytes": 1}]})",
        "has no \"tier\""},
       {R"({"home_limits": [{"tier": "host", "bytes": 1}]})",

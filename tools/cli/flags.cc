@@ -130,10 +130,6 @@ std::string CommandLine::Footer() const { return app_->get_footer(); }
 void DeclareOption(CLI::App& app, const Option& row,
                    std::vector<std::string>* given) {
   if (row.flag.empty()) return;
-  if (row.type == OptionType::kGone) {
-    RefuseFlag(app, row.flag, row.text);
-    return;
-  }
   const auto read = [row, given](const std::string& text) {
     // A shell variable that is not set would silently leave the flag away.
     if (row.type == OptionType::kText && text.empty()) {
@@ -181,41 +177,6 @@ bool IsGiven(const CLI::App& app, std::string_view flag) {
 }
 
 void SetHelpFooter(CLI::App& app, const std::string& text) { app.footer(text); }
-
-void RefuseFlag(CLI::App& app, const std::string& name,
-                const std::string& instead) {
-  app.add_option_function<std::vector<std::string>>(
-         name,
-         [=](const std::vector<std::string>&) {
-           throw CLI::ValidationError(
-               fmt::format("{} is gone: {}", name, instead));
-         })
-      ->expected(0, 1)
-      ->group("");
-}
-
-void RenameFlag(CLI::App& app, const std::string& old,
-                const std::string& name) {
-  app.add_option(old)->group("")->description(name);
-}
-
-std::vector<std::string> ReplaceOldFlags(const CLI::App& app,
-                                         std::vector<std::string>* args) {
-  std::vector<std::string> notes;
-  for (const CLI::Option* option : app.get_options()) {
-    const std::string& name = option->get_description();
-    if (!option->get_group().empty() || !name.starts_with("--")) continue;
-    // Which has no name for the help.
-    const std::string old = "--" + option->get_lnames().front();
-    for (std::string& arg : *args) {
-      if (arg == "--") break;
-      if (arg != old && !arg.starts_with(old + "=")) continue;
-      arg.replace(0, old.size(), name);
-      notes.push_back(fmt::format("{} is {} now", old, name));
-    }
-  }
-  return notes;
-}
 
 Result<ParseOutcome> ParseFlags(CLI::App& app,
                                 const std::vector<std::string>& args) {

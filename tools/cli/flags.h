@@ -131,17 +131,6 @@ void AddOptionalPositional(CLI::App& app, const std::string& name,
 // What the help shows below the flags: examples, for instance.
 void SetHelpFooter(CLI::App& app, const std::string& text);
 
-// A flag that an earlier version had: giving it is an error that says
-// `instead`, what to do now. The help does not show it.
-void RefuseFlag(CLI::App& app, const std::string& name,
-                const std::string& instead);
-
-// `old` of an earlier version is taken as `name`, and the command says so.
-void RenameFlag(CLI::App& app, const std::string& old, const std::string& name);
-// Puts names of today in place of old ones in `args`; a note for each.
-std::vector<std::string> ReplaceOldFlags(const CLI::App& app,
-                                         std::vector<std::string>* args);
-
 enum class ParseOutcome { kRun, kHelpAsked };
 
 // Whether the command line that was parsed gives the flag, "--device-budget".

@@ -68,16 +68,15 @@ std::unique_ptr<CommandLine> Declared(const Program& program,
 
 // Reads the flags of `command` and runs it, or prints its help.
 Status RunCommand(const Program& program, Command& command,
-                  std::vector<std::string> args, const Console& console) {
+                  const std::vector<std::string>& args,
+                  const Console& console) {
   const std::unique_ptr<CommandLine> line = Declared(program, command);
-  const std::vector<std::string> notes = ReplaceOldFlags(line->app(), &args);
   CASTOR_ASSIGN_OR_RETURN(const ParseOutcome outcome,
                           ParseFlags(line->app(), args));
   if (outcome == ParseOutcome::kHelpAsked) {
     console.out << line->Help();
     return OkStatus();
   }
-  for (const std::string& note : notes) console.Note(note);
   const SignalWords words(fmt::format("{} {}", program.name, command.name()));
   return command.Run(console);
 }

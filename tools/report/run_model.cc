@@ -307,7 +307,6 @@ Result<RunModel> ModelOf(const RunRecord& record, const RunSetup& setup,
   int64_t nearest = INT64_MAX;
   for (const bool measured : {false, true}) {
     if (!measured && !setup.machine) continue;
-    model.machine_measured = measured;
     model.machine = measured ? MeasuredMachine(record, run) : *setup.machine;
     for (const SimTrainer trainer :
          {SimTrainer::kStream, SimTrainer::kThread}) {

@@ -36,9 +36,8 @@ struct RunModel {
   std::vector<ParamSpec> params;
   ChunkLayout layout{1, Elements(64), {}, {}, {}};
   ZeroOptions options;
-  TierModel machine;              // a rank's share of it
-  bool machine_measured = false;  // in the run
-  bool updates_early = false;     // chunks are updated in the backward
+  TierModel machine;           // a rank's share of it
+  bool updates_early = false;  // chunks are updated in the backward
   SimTrainer trainer = SimTrainer::kStream;
 };
 

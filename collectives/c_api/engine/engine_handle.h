@@ -169,8 +169,12 @@ namespace castor::c_api {
 Result<Slab> SlabFrom(const castor_device& device, Bytes size, Lane& lane);
 
 // FailedPrecondition where the engine's work cannot be on the calling thread
-// and no lane was given.
+// and no lane was given, or the stream of the lane in use is being captured.
 Status CheckLane(const castor_engine& engine);
+
+// Before a call that writes parameters: the writes come behind what the lanes
+// have so far, which may read parameters under open leases. As CheckLane.
+Status WriteBehindLeases(castor_engine& engine);
 
 // InvalidArgument where there is no such parameter.
 Status CheckParam(const castor_engine& engine, int32_t param);

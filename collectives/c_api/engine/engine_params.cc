@@ -142,6 +142,7 @@ Status Write(castor_engine& engine, int32_t param, int32_t state,
   CASTOR_RETURN_IF_ERROR(CheckValues(engine, param, values, elements));
   const ParamId id(param);
   const std::span<const float> in(values, static_cast<size_t>(elements));
+  CASTOR_RETURN_IF_ERROR(WriteBehindLeases(engine));
   switch (kind) {
     case StateKind::kParam:
     case StateKind::kMaster:
@@ -168,6 +169,7 @@ Status WriteBack(castor_engine& engine, const int32_t* params,
     written.push_back(
         {ParamId(params[i]), {values[i], static_cast<size_t>(size)}});
   }
+  CASTOR_RETURN_IF_ERROR(WriteBehindLeases(engine));
   return engine.engine->WriteBack(written);
 }
 

@@ -205,6 +205,7 @@ Status Step(castor_engine& engine, double lr, castor_step* given) {
     CASTOR_RETURN_IF_ERROR(EndDryStep(engine));
     made.applied = false;
   } else {
+    CASTOR_RETURN_IF_ERROR(WriteBehindLeases(engine));
     CASTOR_ASSIGN_OR_RETURN(made, engine.engine->Step(lr));
   }
   if (given == nullptr) return OkStatus();

@@ -184,7 +184,6 @@ bool NvmeStore::Cancel(const NvmeTicket& ticket) {
 void NvmeStore::BeginStep(int64_t step) {
   std::lock_guard lock(impl_->mutex);
   NvmeStoreStats& stats = impl_->stats;
-  if (stats.step >= 0) stats.written_last_step = stats.written_this_step;
   stats.written_this_step = Bytes(0);
   stats.step = step;
 }

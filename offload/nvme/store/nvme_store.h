@@ -73,7 +73,6 @@ struct NvmeStoreStats {
   // the first BeginStep is in none.
   int64_t step = -1;             // the present one; -1: none has begun
   Bytes written_this_step;       // so far
-  Bytes written_last_step;       // in the one before
   Bytes most_written_in_a_step;  // of all that began
   std::vector<NvmeDriveStats> drives;
 };

@@ -13,7 +13,6 @@ from typing import Any, Callable, Optional, TypeVar, Union
 import torch
 from torch import nn
 
-from castor import _abi
 from castor._derive import moments_of, uses_of
 from castor._engine import Engine
 from castor.errors import FailedPrecondition, InvalidArgument

@@ -222,6 +222,92 @@ TEST_F(GpuStreamsTest, AGradientOfTheDevicesMemoryIsCopiedInTheStreamsOrder) {
   EXPECT_GIVES(CASTOR_OK, castor_engine_abandon(engine.get()));
 }
 
+constexpr char kResident[] =
+    R"({"stage": 3, "chunk": {"bytes": "1KiB"}, "own_lease_ends": true,
+        "device_budget_bytes": "64KiB", "host_budget_bytes": "1MiB"})";
+
+// A forward after the backward, whose lease lives on.
+TEST_F(GpuStreamsTest, WritesComeBehindReadsUnderOpenLeases) {
+  const CEngine engine(world_, 0, kParams, kResident, device_);
+  Use(engine, 0);
+  ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), nullptr));
+  ASSERT_GIVES(CASTOR_OK, castor_engine_begin_micro_batch(engine.get(), 1));
+  const Values ones(static_cast<size_t>(CEngine::kElements), 1.f);
+  void* made = nullptr;
+  ASSERT_EQ(cuda_.Malloc(kBytes, &made), kCudaOk);
+  CopyLate(0, ones.data(), made);
+  std::array<castor_param_lease*, kParams> leases = {};
+  std::array<const void*, kParams> values = {};
+  for (int32_t p = 0; p < kParams; ++p) {
+    const auto i = static_cast<size_t>(p);
+    leases[i] = Acquire(engine, p, &values[i]);
+    EXPECT_GIVES(CASTOR_OK,
+                 castor_engine_give_grad(engine.get(), p, made, kBytes));
+  }
+  std::vector<Values> seen(kParams,
+                           Values(static_cast<size_t>(CEngine::kElements)));
+  const auto read_late = [&] {
+    EXPECT_GIVES(CASTOR_OK, castor_lane_wait(lanes_[1], lanes_[0]));
+    Use(engine, 1);
+    for (size_t i = 0; i < kParams; ++i) {
+      CopyLate(1, values[i], seen[i].data());
+    }
+    Use(engine, 0);
+  };
+  read_late();
+  EXPECT_GIVES(CASTOR_OK, castor_engine_step(engine.get(), 0.5, nullptr));
+  Settle();
+  EXPECT_THAT(seen, testing::Each(Initial()));
+
+  read_late();
+  for (int32_t p = 0; p < kParams; ++p) {
+    EXPECT_GIVES(CASTOR_OK,
+                 castor_engine_write(engine.get(), p, CASTOR_PARAM, ones.data(),
+                                     CEngine::kElements));
+  }
+  Settle();
+  EXPECT_THAT(seen, testing::Not(testing::Contains(ones)));
+  EXPECT_THAT(seen, testing::Not(testing::Contains(Initial())));
+  for (castor_param_lease* lease : leases) {
+    EXPECT_GIVES(CASTOR_OK, castor_param_lease_release(lease));
+  }
+  Settle();
+  EXPECT_EQ(cuda_.Free(made), kCudaOk);
+}
+
+TEST_F(GpuStreamsTest, ACaptureIsRefusedAndTrainingGoesOn) {
+  const CEngine engine(world_, 0, kParams, kResident, device_);
+  Use(engine, 0);
+  ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), nullptr));
+  const void* values = nullptr;
+  EXPECT_GIVES(CASTOR_OK,
+               castor_param_lease_release(Acquire(engine, 0, &values)));
+  ASSERT_GIVES(CASTOR_OK, castor_engine_begin_micro_batch(engine.get(), 1));
+
+  cuda_.BeginCapture(streams_[0]);
+  const int32_t first = 0;
+  castor_param_lease* lease = nullptr;
+  EXPECT_EQ(castor_engine_acquire(engine.get(), &first, 1, &values, &lease),
+            CASTOR_FAILED_PRECONDITION);
+  EXPECT_EQ(lease, nullptr);
+  EXPECT_THAT(castor_last_error(), testing::HasSubstr("capture"));
+  void* grad = nullptr;
+  EXPECT_EQ(castor_engine_grad(engine.get(), 0, &grad),
+            CASTOR_FAILED_PRECONDITION);
+  EXPECT_EQ(castor_lane_wait(lanes_[1], lanes_[0]), CASTOR_FAILED_PRECONDITION);
+  EXPECT_EQ(castor_lane_wait(lanes_[0], lanes_[1]), CASTOR_FAILED_PRECONDITION);
+  EXPECT_EQ(cuda_.EndCapture(streams_[0]), kCudaOk);
+
+  lease = Acquire(engine, 0, &values);
+  EXPECT_GIVES(CASTOR_OK, castor_engine_grad(engine.get(), 0, &grad));
+  const Values ones(static_cast<size_t>(CEngine::kElements), 1.f);
+  CopyLate(0, ones.data(), grad);
+  EXPECT_GIVES(CASTOR_OK, castor_engine_grad_ready(engine.get(), 0));
+  EXPECT_GIVES(CASTOR_OK, castor_param_lease_release(lease));
+  EXPECT_GIVES(CASTOR_OK, castor_engine_step(engine.get(), 0.5, nullptr));
+  Settle();
+}
+
 // A caching allocator gives a block whose last kernels have not run yet, and
 // takes one back for kernels that come next.
 TEST_F(GpuStreamsTest, AnAllocatorsMemoryMayBeInUseOnTheLanesStream) {

@@ -79,7 +79,6 @@ struct Trip {
           return OkStatus();
         });
     t.Whole("rows", &rows, 0, 100).MultipleOf(4).Flag("--rows", "of four");
-    t.Gone("wheels", "--wheels", "they are round now");
     return t;
   }
 };
@@ -227,7 +226,6 @@ TEST(OptionTableTest, SaysWhatIsWrongWithADocument) {
       {R"({"pace": 1})", "where a text belongs"},
       {R"({"night": 1})", "true or false"},
       {R"({"rows": 10})", "\"rows\" is 10, which is no multiple of 4"},
-      {R"({"wheels": 4})", "\"wheels\" is gone: they are round now"},
       {R"({"stops": {}})", "\"stops\" is an object where an array belongs"},
       {R"({"stops": 1})", "\"stops\" is 1 where an array belongs"},
       {R"({"stops": [1]})", "where an object belongs"},

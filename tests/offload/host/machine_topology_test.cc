@@ -89,11 +89,11 @@ TEST(MachineTopologyTest, SaysWhatDevicesAreNear) {
   ASSERT_TRUE(machine.ok()) << machine.status();
   ASSERT_EQ(machine->devices.size(), 2u) << xml;
   EXPECT_EQ(machine->devices[0].bus_id, "0000:81:00.0");
-  EXPECT_TRUE(machine->devices[0].is_gpu());
+  EXPECT_EQ(machine->devices[0].class_id, 0x0302);
   EXPECT_EQ(machine->devices[0].vendor, 0x10de);
   EXPECT_EQ(machine->devices[0].node, 1);
   EXPECT_EQ(machine->devices[0].name, "");
-  EXPECT_TRUE(machine->devices[1].is_nvme());
+  EXPECT_EQ(machine->devices[1].class_id, 0x0108);
   EXPECT_EQ(machine->devices[1].name, "nvme1n1");
 }
 

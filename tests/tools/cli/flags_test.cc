@@ -32,7 +32,6 @@ struct Flags {
     AddTextFlag(app, "--text", &text, "a path");
     AddTextListFlag(app, "--freeze", &freeze, "a pattern");
     AddSwitch(app, "--json", &json, "print JSON");
-    RefuseFlag(app, "--jason", "give --json");
   }
 
   CommandLine line{"tool", "a test"};
@@ -96,7 +95,6 @@ TEST(FlagsTest, HandsTheHelpToTheCaller) {
   EXPECT_EQ(*outcome, ParseOutcome::kHelpAsked);
   EXPECT_THAT(flags.line.Help(), HasSubstr("--device-budget SIZE"));
   EXPECT_THAT(flags.line.Help(), HasSubstr("--mode uniform|layer"));
-  EXPECT_THAT(flags.line.Help(), testing::Not(HasSubstr("--jason")));
 }
 
 struct Mistake {
@@ -149,9 +147,6 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"m", "--lr", "1e999"}, "is not a number from 0 to 1"},
         Mistake{{"m", "--mode", "unifrom"}, "; did you mean uniform?"},
         Mistake{{"m", "--mode", "zzz"}, "; known are uniform, layer"},
-        Mistake{{"m", "--jason"}, "--jason is gone: give --json"},
-        Mistake{{"m", "--jason", "no"}, "--jason is gone: give --json"},
-        Mistake{{"m", "--jason=no"}, "--jason is gone: give --json"},
         Mistake{{"m", "--json=no"}, "--json takes no value"},
         Mistake{{"m", "--json", "--json"}, "--json is given 2 times"}));
 

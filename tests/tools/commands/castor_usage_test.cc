@@ -82,9 +82,6 @@ INSTANTIATE_TEST_SUITE_P(
                 "--align 65 is not a multiple of 64 elements; try 128"},
         Mistake{
             {"search", kGpt2Xl, "--dtype", "bf61"}, 2, "did you mean BF16?"},
-        Mistake{{"search", kGpt2Xl, "--classes", "2"},
-                2,
-                "--classes is gone: all chunks of a group have one size"},
         Mistake{{"search", kGpt2Xl, "--zoo"}, 2, "leave out MODEL"},
         Mistake{{"search", "--zoo", "--explain"}, 2, "are for one MODEL"},
         Mistake{{"search", kGpt2Xl, "--pick", "best"},

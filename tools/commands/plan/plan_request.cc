@@ -358,7 +358,6 @@ void DeclarePlannedFlags(CLI::App& app, PlanFlags* flags) {
   AddPositional(app, "MODEL", &flags->model,
                 "what to read: see below; - is a list on stdin");
   DeclareOptions(app, PlannedTable(flags));
-  RenameFlag(app, "--hold", "--working-set");
 }
 
 void DeclarePlanFlags(CLI::App& app, PlanFlags* flags) {

@@ -39,9 +39,11 @@ class _Arena:
         self._mover = mover
         self._registered: Optional[int] = None
         if address is not None:
-            mover.register(address, stats.largest_gap_bytes)
-            self._registered = address
-            self.free(address)
+            try:
+                mover.register(address, stats.largest_gap_bytes)
+                self._registered = address
+            finally:
+                self.free(address)  # else the arena would never go
 
     def take(self, size: int) -> Optional[int]:
         """An address, or None where there is no room."""

@@ -151,7 +151,8 @@ def _watch(gpu: Gpu) -> None:
     attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
     if attach is not None and not _watches and torch.cuda.is_available():
         _watches = True
-        attach(_ran_out)
+        with contextlib.suppress(RuntimeError):  # of allocators that do not tell, as cudaMallocAsync
+            attach(_ran_out)
 
 
 def _ran_out(index: int, wanted: int, _allowed: int, _free: int) -> None:

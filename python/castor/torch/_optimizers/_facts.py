@@ -140,13 +140,13 @@ def _look_at(optimizer: torch.optim.Optimizer, index: int, group: dict[str, Any]
     shapes = [by_dims.get(d, (3,) * d) for d in sorted(dims)] * 2
     if not shapes:
         return
-    torch.manual_seed(index)
+    torch.default_generator.manual_seed(index)  # torch.manual_seed is of GPUs too
     values = [torch.randn(shape) for shape in shapes]
     grads = [[torch.randn(shape) * torch.randn(shape).exp() * scale for shape in shapes] for scale in _SCALES]
     if facts.placeholders:
         facts.placeholders = _takes_placeholders(optimizer, group, values, grads)
     try:
-        torch.manual_seed(index)
+        torch.default_generator.manual_seed(index)
         together = _train(optimizer, group, values, grads, facts.placeholders)
         apart = [_train(optimizer, group, [value], [[grad[i]] for grad in grads], facts.placeholders) for i, value in enumerate(values)]
     except Exception as error:

@@ -67,7 +67,7 @@ class LazyValues:
         module._parameters.update(made)
         try:
             with torch.random.fork_rng(devices=[]), torch.no_grad():
-                torch.manual_seed(self.seed + self._numbers[id(module)])
+                torch.default_generator.manual_seed(self.seed + self._numbers[id(module)])  # torch.manual_seed is of GPUs too
                 reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
                 if reset is not None:
                     reset()

@@ -125,21 +125,6 @@ TEST(CastorPlanTest, NamesTheStatesThatTheOptimizerKeeps) {
                                          "momentum_buffer, all")));
 }
 
-TEST(CastorPlanTest, TakesAFlagByItsEarlierNameAndSaysTheNewOne) {
-  const auto plan = [](const std::string& flag) {
-    return Plan({kGpt2Xl, "--device-budget", "4GiB", "--host-budget", "64GiB",
-                 flag, "--json"});
-  };
-  const ProcessOutcome now = plan("--working-set=module");
-  const ProcessOutcome before = plan("--hold=module");
-  EXPECT_EQ(now.exit_code, 0) << now.err;
-  EXPECT_EQ(before.exit_code, 0) << before.err;
-  EXPECT_EQ(before.out, now.out);
-  EXPECT_THAT(before.err, HasSubstr("note: --hold is --working-set now"));
-  EXPECT_THAT(now.err, Not(HasSubstr("--hold")));
-  EXPECT_THAT(Plan({"--help"}).out, Not(HasSubstr("--hold")));
-}
-
 TEST(CastorPlanTest, SaysWhatIsWrongWithFlagsAndFiles) {
   EXPECT_EQ(Plan({}).exit_code, 2);
   EXPECT_EQ(Plan({kLlama, "--stage", "4"}).exit_code, 2);

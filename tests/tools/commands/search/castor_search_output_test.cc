@@ -222,18 +222,5 @@ TEST(CastorSearchOutputTest, ModelsTimesOnAMachine) {
   EXPECT_THAT(broken.err, StartsWith("castor search: \"" + folder.path()));
 }
 
-// What an earlier version had.
-TEST(CastorSearchOutputTest, RefusesSeveralSizesSideBySide) {
-  for (const std::vector<std::string>& gone :
-       {std::vector<std::string>{"--classes", "3"}, {"--mode", "classes"}}) {
-    const ProcessOutcome outcome = Castor({kLlama, gone[0], gone[1]});
-    EXPECT_EQ(outcome.exit_code, 2);
-    EXPECT_EQ(outcome.out, "");
-    EXPECT_THAT(outcome.err,
-                testing::AllOf(HasSubstr("classes"), HasSubstr("uniform"),
-                               HasSubstr("layer")));
-  }
-}
-
 }  // namespace
 }  // namespace castor

@@ -268,9 +268,6 @@ TEST(TrainFlagsTest, RefusesWhatContradictsItselfOrIsUnknown) {
   EXPECT_THAT(
       Parsed({"--layout", "a", "--chunk", "1MiB"}),
       StatusIs(ErrorCode::kInvalidArgument, HasSubstr("--layout and --chunk")));
-  EXPECT_THAT(Parsed({"--update-order", "alternate"}),
-              StatusIs(ErrorCode::kInvalidArgument,
-                       HasSubstr("--update-order is gone")));
   EXPECT_THAT(Parsed({"--policy", "lru"}),
               StatusIs(ErrorCode::kInvalidArgument, HasSubstr("planned")));
   EXPECT_THAT(Parsed({"--machine", "/nonexistent/machine.json"}),
