@@ -96,8 +96,7 @@ OptionTable SearchRows(SearchWords* words) {
       .Flag("--min", "least chunk size (half of the largest, at most 32MiB)");
   t.Size("max", &words->max)
       .Flag("--max",
-            "largest chunk size (640MiB, a sixteenth of the model, or about "
-            "an eighth of the device budget)");
+            "largest chunk size (640MiB, or a sixteenth of the model)");
   t.Whole("world", &search->pack.world, 1, kMaxWorld)
       .Flag("--world", "ranks that share a chunk (1)");
   t.Whole("align", &search->pack.align, 64, kMaxAlign)
@@ -127,8 +126,8 @@ SearchOptions SearchOf(const SearchQuestion& question,
                        std::span<const ParamSpec> params) {
   SearchOptions search = question.search;
   const ChunkBounds bounds =
-      ChunkBoundsFor(ModelBytes(params), search.device_budget,
-                     search.pack.world, question.min, question.max)
+      ChunkBoundsFor(ModelBytes(params), std::nullopt, search.pack.world,
+                     question.min, question.max)
           .front();
   search.min_chunk = bounds.least;
   search.max_chunk = bounds.most;

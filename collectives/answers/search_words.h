@@ -47,7 +47,8 @@ struct SearchQuestion {
 };
 
 // The question for one model. Bounds that were not said are the first that an
-// engine with this device budget searches: see ChunkBoundsFor.
+// engine without a device budget searches: see ChunkBoundsFor. A budget that
+// moved them would not be the one that a refusal asks for.
 SearchOptions SearchOf(const SearchQuestion& question,
                        std::span<const ParamSpec> params);
 
