@@ -36,9 +36,9 @@ SIZE is 24GiB (2^30), 24GB (10^9), 1.5GiB, 512KiB or bytes.
 Modes: uniform is one size from --min to --max. layer has the sizes that hold one repeat of a
 layer in 1 to 8 chunks; they are recommended from 8MiB, or --min if less, to --max.
 
-Castor recommends what castor plan and a training take: the smallest chunk that wastes at most
-1 % of the model more than the best, or one up to a quarter larger that wastes less. The bounds
-leave a model of 160MiB or more about 16 chunks.
+Castor recommends the smallest chunk that wastes at most 1 % of the model more than the best, or
+one up to a quarter larger that wastes less. castor plan and a training take the same size where
+that fits. The bounds leave a model of 160MiB or more about 16 chunks.
 
 SPEED is 24GB/s or 22GiB/s. A comma and the latency of one transfer may follow: 24GB/s,10us. A
 castor.machine/1 file has all speeds.
