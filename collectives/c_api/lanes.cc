@@ -127,9 +127,11 @@ Status WriteBehindLeases(castor_engine& engine) {
     return OkStatus();
   }
   CASTOR_RETURN_IF_ERROR(CheckLane(engine));
+  std::vector<Lane*> lanes;
+  engine.in_use.Since(0, [&lanes](Lane& lane) { lanes.push_back(&lane); });
+  for (Lane* lane : lanes) CASTOR_RETURN_IF_ERROR(lane->CheckTakesWork());
   std::vector<Event> reads;
-  engine.in_use.Since(0,
-                      [&reads](Lane& lane) { reads.push_back(lane.Record()); });
+  for (Lane* lane : lanes) reads.push_back(lane->Record());
   engine.engine->WriteBehind(AllOf(reads));
   return OkStatus();
 }

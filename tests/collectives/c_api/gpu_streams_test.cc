@@ -298,6 +298,18 @@ TEST_F(GpuStreamsTest, ACaptureIsRefusedAndTrainingGoesOn) {
   EXPECT_EQ(castor_lane_wait(lanes_[0], lanes_[1]), CASTOR_FAILED_PRECONDITION);
   EXPECT_EQ(cuda_.EndCapture(streams_[0]), kCudaOk);
 
+  // Nor may a write wait for a lane that was in use and is captured now.
+  lease = Acquire(engine, 0, &values);
+  Use(engine, 1);
+  cuda_.BeginCapture(streams_[0]);
+  const Values twos(static_cast<size_t>(CEngine::kElements), 2.f);
+  EXPECT_EQ(castor_engine_write(engine.get(), 0, CASTOR_PARAM, twos.data(),
+                                CEngine::kElements),
+            CASTOR_FAILED_PRECONDITION);
+  EXPECT_EQ(cuda_.EndCapture(streams_[0]), kCudaOk);
+  Use(engine, 0);
+  EXPECT_GIVES(CASTOR_OK, castor_param_lease_release(lease));
+
   lease = Acquire(engine, 0, &values);
   EXPECT_GIVES(CASTOR_OK, castor_engine_grad(engine.get(), 0, &grad));
   const Values ones(static_cast<size_t>(CEngine::kElements), 1.f);

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import castor.torch as castor
+from castor._abi import lib
 from castor.torch._autograd import _activations, _saves
 from castor.torch._machine._device import dlpack_viewer
 from harness import train
@@ -64,6 +65,27 @@ def test_losses_and_weights_are_the_same_bits(make: Any, wrap: Any, mover: Count
     gc.collect()
     assert saver.saved_bytes == 0 < saver.peak_bytes <= 16 << 20
     assert saver.refused_bytes == 0
+
+
+def test_an_arena_that_cannot_be_pinned_goes(mover: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+    codes: list[int] = []
+
+    class Noting:
+        def __getattr__(self, name: str) -> Any:
+            if name != "castor_pinned_arena_destroy":
+                return getattr(lib, name)
+            return lambda handle: codes.append(lib.castor_pinned_arena_destroy(handle))
+
+    def refuse(address: int, size: int) -> None:
+        raise RuntimeError("no pins left")
+
+    monkeypatch.setattr(_activations, "lib", Noting())
+    monkeypatch.setattr(mover, "register", refuse)
+    model = gpt2()
+    with pytest.raises(RuntimeError, match="no pins left"), castor.offload_activations("16MiB", least=1):
+        language(model, 0)
+    gc.collect()
+    assert codes == [0]
 
 
 def test_it_may_be_around_a_whole_training_and_every_kind_of_model(mover: Counting) -> None:

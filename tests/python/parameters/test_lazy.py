@@ -44,6 +44,19 @@ def test_values_are_the_same_under_every_budget_and_stage(case: Case) -> None:
     assert trained(case, device="256KiB", host="64MiB", chunk="8KiB", stage=1) == (losses, digest)
 
 
+def test_the_generators_of_gpus_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An optimizer's own code is tried, and a lazy model drawn, from the CPU's generator, whose state comes back."""
+    seeds: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
+    with castor.lazy_init():
+        model: Any = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
+    optimizer: Any = torch.optim.NAdam(model.parameters(), lr=1e-2)
+    before = torch.get_rng_state()
+    castor.wrap(model, optimizer, device="1MiB", host="1MiB")
+    assert seeds == []
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_models_of_transformers_are_initialised_as_they_say() -> None:
     pytest.importorskip("transformers")
     losses, _ = trained(Case("gpt2", gpt2, language), device="64MiB", host="64MiB")
