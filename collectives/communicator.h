@@ -10,9 +10,9 @@
 // hang. Operations meet in the order of the calls, whichever lanes they are
 // queued on.
 //
-// An operation is queued on a lane: it starts when the lane reaches it and the
-// lane goes on when this rank's buffers may be read and reused, which is after
-// every rank that reads them is done. No call blocks the host. Buffers must
+// An operation is queued on a lane, and starts when the lane reaches it. The
+// lane goes on when this rank's buffers may be read and reused: after every
+// rank that reads them is done. No call blocks the host. Buffers must
 // stay valid until then. A failed operation fails its lane, and fails the
 // world: every rank's pending and later operations end with the same error. So
 // does an operation that its lane skips because it failed before, and a rank
@@ -26,8 +26,8 @@
 // row across groups (CollectiveTag::scope, collectives/rank_scope.h): all
 // groups come to it at the same place in the world's one order, with the same
 // tag, and data moves among those ranks only. So ranks of different groups that
-// depart from each other are found out as others are, one failure ends all
-// groups, and groups need no connections, threads or buffers of their own.
+// depart from each other are found out as others are. One failure ends all
+// groups. Groups need no connections, threads or buffers of their own.
 //
 // Owner thread only; Abort and Health may come from any thread.
 

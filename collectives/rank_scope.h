@@ -16,9 +16,9 @@
 //     group 1    4  5  6  7    ▼           │ 0 4 │ 1 5 │ 2 6 │ 3 7 │
 //                                          └─────┴─────┴─────┴─────┘
 //
-// Slices are ordered by the place inside the group first, so that those of the
-// ranks that stand for each other (1 and 5) are one piece, and what they gather
-// of each other is what each of them keeps. Value; pure functions, thread-safe.
+// Slices are ordered by the place inside the group first. So slices of ranks
+// that stand for each other (1 and 5) are one piece. What these ranks gather of
+// each other is what each of them keeps. Value; pure functions, thread-safe.
 
 #include <cstdint>
 

@@ -62,8 +62,8 @@ struct StateBinding {
 using ChunkBindings = std::array<StateBinding, kStateKinds>;  // by StateKind
 
 // By ChunkId. InvalidArgument where two parameters of a chunk are bound to
-// different tiers, and where a rule matches no parameter at all or is for a
-// state that is not one of `names` (the nearest name is told). REQUIRES:
+// different tiers, and where a rule matches no parameter at all. So is a state
+// that is not one of `names`; the message has the nearest name. REQUIRES:
 // `layout` was packed from `params`.
 Result<std::vector<ChunkBindings>> BindChunks(
     std::span<const PlacementRule> rules, std::span<const ParamSpec> params,

@@ -6,8 +6,8 @@
 
 // The ordered moves that serve a trace, and what a planner must know to make
 // them. A plan speaks of gathered slots only: which chunk's gathered copy is on
-// the device between which moments, and which of the slots hold copies of this
-// rank's shards in place of whole chunks, from which a gather sends without a
+// the device between which moments. Some slots hold copies of this rank's
+// shards in place of whole chunks; a gather sends from such a copy without a
 // fetch. Values.
 
 #include <algorithm>

@@ -39,7 +39,7 @@ struct SearchWords {
 };
 
 struct SearchQuestion {
-  // Of the chunk size; what is not said is the model's matter.
+  // Of the chunk size. Empty: the model decides.
   std::optional<Bytes> min;
   std::optional<Bytes> max;
   SearchOptions search;  // all but the bounds

@@ -22,8 +22,8 @@ struct ChunkBounds {
 };
 
 // What is tried one after the other until memory suffices. The first search has
-// the largest chunks that the model and the budget call for, and those after it
-// half of these each, down to the smallest that the model calls for.
+// the largest chunks that the model and the budget call for. Each later one has
+// half of these, down to the smallest that the model calls for.
 //
 // The first goes up to a sixteenth of the model, but to 10 MiB at least and 640
 // MiB at most: in a step of few chunks little overlaps. All others go up to a

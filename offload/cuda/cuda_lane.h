@@ -19,9 +19,9 @@
 // well.
 //
 // On the trainer's stream nothing can be held, because what the trainer
-// launches itself would overtake it. There the caller waits instead: for an
-// event of a lane that holds work back until the event is on its stream, for
-// an event of the host until it is done, in Run and RunAsync until the work is.
+// launches itself would overtake it. There the caller waits instead. Of a
+// lane that holds work back, the caller waits until the event is on its stream.
+// An event of the host, and work of Run and RunAsync, has to be done.
 //
 // No stream ever waits for what is not on its own stream yet. So it does not
 // matter how many streams the driver puts on one hardware queue

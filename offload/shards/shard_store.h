@@ -8,10 +8,10 @@
 // shard is what this rank keeps of one state of one chunk: a slice, or the
 // whole where the state is replicated. Its bytes are reached in four ways:
 //
-//   Load        home  -> device memory      (fetch, in order to gather)
-//   Store       device memory -> home       (a reduced gradient, a refresh)
-//   HostWindow  the bytes in host memory, for work that runs there (optimizer)
-//   Move        home  -> a home on another tier
+//   Load        home -> device memory: a fetch, in order to gather.
+//   Store       device memory -> home: a reduced gradient, a refresh.
+//   HostWindow  The bytes in host memory, for work that runs there.
+//   Move        home -> a home on another tier.
 //
 // Moves are queued and ordered by events: a read waits for the last write of
 // the shard, a write for its readers; no call blocks. Between the device or a
