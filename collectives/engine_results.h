@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <string>
 
+#include "chunk/base/ids.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "placement/run_event.h"
@@ -29,6 +30,9 @@ struct StepResult {
   // updated. Found by the norm, so true where that is not computed, and such a
   // gradient spreads.
   bool applied = true;
+  // The first parameter of such a gradient, over all ranks; invalid where the
+  // step was applied.
+  ParamId not_finite;
 };
 
 struct TierUse {

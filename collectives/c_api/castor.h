@@ -465,7 +465,7 @@ typedef struct castor_step {
   double clip_factor;
   double loss_scale;
   int32_t applied; /* 0: a gradient was not finite, and nothing was updated */
-  int32_t reserved;
+  int32_t not_finite; /* the first parameter of such a gradient; else -1 */
 } castor_step;
 
 /* `step` may be null. */

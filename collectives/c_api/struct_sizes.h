@@ -35,7 +35,7 @@ CASTOR_FIRST_VERSION(castor_device_info, reserved);
 CASTOR_FIRST_VERSION(castor_allocator, release);
 CASTOR_FIRST_VERSION(castor_seal_options, micro_batches);
 CASTOR_FIRST_VERSION(castor_reseal_options, seal);
-CASTOR_FIRST_VERSION(castor_step, reserved);
+CASTOR_FIRST_VERSION(castor_step, not_finite);
 CASTOR_FIRST_VERSION(castor_hyper_parameters, momentum);
 CASTOR_FIRST_VERSION(castor_loss_scale, reserved);
 CASTOR_FIRST_VERSION(castor_schedule, reserved);

@@ -408,6 +408,9 @@ class ZeroEngine::Impl final : public ChunkSource {
   // What is in the norm cannot be taken out of it: Step counts all anew. Waits
   // for the host lane.
   Status CountAnew();
+  // The first parameter whose reduced gradient is not finite. All ranks call
+  // it, with the gradients of a step that none applies.
+  Result<ParamId> FirstNotFinite();
 
   // step
   struct Agreement {

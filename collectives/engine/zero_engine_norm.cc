@@ -5,6 +5,7 @@
 // of them are counted on the device and which on the host.
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -112,6 +113,25 @@ void ZeroEngine::Impl::ResetSquares() {
   host_squares_ = ExactSum();
   if (!norm_slot_.valid()) return;
   pools_->device().Zero(*device_lane_, norm_slot_.data, norm_slot_.size);
+}
+
+Result<ParamId> ZeroEngine::Impl::FirstNotFinite() {
+  std::vector<float> values;
+  for (size_t p = 0; p < params_.size(); ++p) {
+    const ParamId param(static_cast<int32_t>(p));
+    const ChunkId chunk = layout_->place(param).chunk;
+    if (!params_[p].used || !chunk.valid() || !grads_[chunk.index()].valid) {
+      continue;
+    }
+    values.resize(static_cast<size_t>(params_[p].size.count()));
+    CASTOR_RETURN_IF_ERROR(ReadState(param, StateKind::kGrad, 1.0f, values,
+                                     "find what overflows"));
+    if (!std::all_of(values.begin(), values.end(),
+                     [](float value) { return std::isfinite(value); })) {
+      return param;
+    }
+  }
+  return ParamId();
 }
 
 Status ZeroEngine::Impl::CountAnew() {

@@ -93,6 +93,9 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
       CASTOR_RETURN_IF_ERROR(store_->written(chunk, StateKind::kParam).Wait());
     }
   }
+  if (!result.applied) {
+    CASTOR_ASSIGN_OR_RETURN(result.not_finite, FirstNotFinite());
+  }
   if (!scaler_.Update(!result.applied)) {
     options_.log->WarnOnce(
         "loss scale",

@@ -119,7 +119,7 @@ class Park(_Sized):
 class Step(_Sized):
     _fields_ = [
         ("struct_size", c_size_t), ("step", c_int64), ("grad_norm", c_double), ("clip_factor", c_double), ("loss_scale", c_double),
-        ("applied", c_int32), ("reserved", c_int32),
+        ("applied", c_int32), ("not_finite", c_int32),
     ]
 
 

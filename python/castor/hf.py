@@ -54,6 +54,12 @@ class CastorTrainer(transformers.Trainer):
             self.model_wrapped = self.model
         return self.optimizer
 
+    def log(self, logs: dict[str, float], *arguments: Any, **more: Any) -> None:
+        optimizer = getattr(self.optimizer, "optimizer", self.optimizer)
+        if isinstance(optimizer, CastorOptimizer) and optimizer.skipped and "loss" in logs:
+            logs["skipped_steps"] = optimizer.skipped  # whose gradients were not finite
+        super().log(logs, *arguments, **more)
+
     def save_model(self, output_dir: Optional[str] = None, _internal_call: bool = False) -> None:
         weights = self.model.state_dict()  # on all ranks; rank 0 gets them
         self._save(output_dir, state_dict=weights)

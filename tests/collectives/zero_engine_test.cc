@@ -180,12 +180,14 @@ TEST_F(OneRankEngineTest, AStepThatWasSkippedLeavesNoTraceInTheNext) {
         Result<StepResult> skipped = engine_->Step(0.1);
         ASSERT_THAT(skipped, IsOk());
         EXPECT_FALSE(skipped->applied);
+        EXPECT_EQ(skipped->not_finite, ids_[1]);
       }
       ASSERT_THAT(engine_->BeginMicroBatch(true), IsOk());
       Backward({3, 2, 1, 0});
       Result<StepResult> made = engine_->Step(0.1);
       ASSERT_THAT(made, IsOk());
       EXPECT_TRUE(made->applied);
+      EXPECT_FALSE(made->not_finite.valid());
       EXPECT_EQ(made->grad_norm, std::sqrt(4.0 * 1024.0));
     }
     Result<uint64_t> digest = engine_->WeightDigest();

@@ -215,6 +215,7 @@ Status Step(castor_engine& engine, double lr, castor_step* given) {
   step.clip_factor = made.clip_factor;
   step.loss_scale = made.loss_scale;
   step.applied = made.applied ? 1 : 0;
+  step.not_finite = made.not_finite.value();
   GiveStruct(step, given);
   return OkStatus();
 }

@@ -4,27 +4,50 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Optional
 
 import torch
 from torch import nn
 
 from castor.errors import FailedPrecondition
 from castor.torch._autograd._compile import refuse_cuda_graphs, uncompiled
-from castor.torch._model import Owner, Unit
+from castor.torch._model import Owner, Param, Unit
 
 _inside_transform: Any = torch._C._functorch.peek_interpreter_stack
+
+
+class Place(NamedTuple):
+    """Where a module keeps a parameter: a key of its ``_parameters``, or an index of a list such as a recurrent module's ``_flat_weights``."""
+
+    at: Any
+    key: Any
+    param: Param
+
+
+def places_in(modules: Iterable[nn.Module], of: dict[int, Param]) -> list[Place]:
+    """`of`: parameters by the ids of their tensors."""
+    found = []
+    for module in modules:
+        # A recurrent module computes with its list alone, and makes that anew where its parameters are others.
+        own = () if isinstance(module, nn.RNNBase) else (module._parameters,)
+        for at in (*own, *(value for value in vars(module).values() if type(value) is list)):
+            for key, tensor in at.items() if isinstance(at, dict) else enumerate(at):
+                if isinstance(tensor, nn.Parameter) and id(tensor) in of:
+                    found.append(Place(at, key, of[id(tensor)]))
+    return found
 
 
 class ModuleHooks:
     """Those of one module. A copy of the module is plain, and its hooks do nothing."""
 
-    __slots__ = ("_entered", "_on_gpu", "_runtime", "_unit")
+    __slots__ = ("_entered", "_on_gpu", "_places", "_runtime", "_unit")
 
-    def __init__(self, runtime: Optional[Owner], unit: Optional[Unit]) -> None:
-        """`unit`: parameters that the module needs, its own as a rule. No runtime: of a copy."""
+    def __init__(self, runtime: Optional[Owner], unit: Optional[Unit], places: Sequence[Place] = ()) -> None:
+        """`unit`: parameters that the module needs, its own as a rule. `places`: where a forward finds them. No runtime: of a copy."""
         self._runtime = runtime
         self._unit = unit
+        self._places = places
         self._entered = 0
         self._on_gpu = runtime is not None and runtime.device.follow is not None
 
@@ -37,9 +60,11 @@ class ModuleHooks:
         runtime, unit = self._runtime, self._unit
         if runtime is None:
             return
-        if runtime.depth and unit is not None and unit.kept and runtime.keeps and not runtime.values.unsettled and _inside_transform() is None:
+        if runtime.depth and unit is not None and unit.kept and runtime.uses.stays and not runtime.values.unsettled and _inside_transform() is None:
             # As below, for a module inside another: most calls are of these.
-            runtime.activate_kept(unit, not runtime.backward and not runtime.evaluating)
+            runtime.uses.begin_kept(unit, not runtime.backward and not runtime.evaluating)
+            if not runtime.uses.stays_for_good:
+                self._show()
             if runtime.backward:
                 runtime.runs_again(unit)
             runtime.depth += 1
@@ -50,7 +75,9 @@ class ModuleHooks:
         runtime.enter()
         try:
             if unit is not None:
-                runtime.activate(unit, not runtime.backward and not runtime.evaluating)
+                runtime.uses.begin(unit, not runtime.backward and not runtime.evaluating)
+                if not runtime.uses.stays_for_good:
+                    self._show()
                 if runtime.backward:
                     runtime.runs_again(unit)
         except BaseException:
@@ -65,15 +92,34 @@ class ModuleHooks:
         runtime, unit = self._runtime, self._unit
         assert runtime is not None
         self._entered -= 1
+        if unit is not None and self._entered == 0 and not runtime.uses.stays_for_good:
+            self._hide()
         if runtime.depth > 1 and unit is not None and unit.kept:
-            runtime.deactivate(unit, own=True)
+            runtime.uses.end(unit, own=True)
             runtime.depth -= 1
             return
         if unit is not None:
-            runtime.deactivate(unit, own=True)
+            runtime.uses.end(unit, own=True)
             if unit.block and torch.is_grad_enabled():
                 runtime.blocks.watch(unit, [*tensors_in(result)])
         runtime.leave(result)
+
+    def _show(self) -> None:
+        """The module finds aliases where its parameters were, unless a script has put others there, as functional_call does."""
+        for at, key, p in self._places:
+            try:
+                if at[key] is p.tensor:
+                    at[key] = p.alias
+            except LookupError:  # a script has taken it away
+                continue
+
+    def _hide(self) -> None:
+        for at, key, p in self._places:
+            try:
+                if at[key] is p.alias:
+                    at[key] = p.tensor
+            except LookupError:
+                continue
 
     def __deepcopy__(self, memo: Any) -> ModuleHooks:
         return ModuleHooks(None, None)
@@ -92,6 +138,14 @@ def without_hooks(copy: nn.Module) -> None:
             for number in [number for number, hook in hooks.items() if isinstance(getattr(hook, "__self__", None), ModuleHooks)]:
                 del hooks[number]
                 module._forward_hooks_always_called.pop(number, None)
+
+
+def address_of(tensor: torch.Tensor) -> int:
+    """Of its storage; 0 of a tensor that has none, as a sparse one or one of a transform."""
+    try:
+        return tensor.untyped_storage().data_ptr() if tensor.numel() else 0
+    except (NotImplementedError, RuntimeError):
+        return 0
 
 
 def tensors_in(of: Any) -> Any:

@@ -33,7 +33,9 @@ class Owner(Protocol):
 
     # Other parts.
     leases: Any
+    uses: Any
     blocks: Any
+    check: Any
     gradients: Any
     values: Any
     gradient_values: Any
@@ -56,17 +58,12 @@ class Owner(Protocol):
     updates_early: bool
     takes_copies: bool
     packs: bool
-    keeps: bool
-    active: dict[int, Param]
+    params: list[Param]
+    holes: dict[torch.dtype, Tensor]
     held: Any
 
-    def activate(self, unit: Unit, counts: bool) -> None: ...
-    def activate_kept(self, unit: Unit, counts: bool) -> None: ...
-    def deactivate(self, unit: Unit, own: bool = False) -> None: ...
     def acquire(self, unit: Unit) -> list[Tensor]: ...
     def runs_again(self, unit: Unit) -> None: ...
-    def choose_views(self) -> None: ...
-    def let_go(self) -> None: ...
     def call_with(self, found: Iterable[Param], function: Callable, arguments: tuple, keywords: dict) -> Any: ...
     def enter(self) -> None: ...
     def leave(self, result: Any) -> None: ...
@@ -90,15 +87,15 @@ class Param:
     """What Castor knows of one parameter."""
 
     __slots__ = (
-        "again", "block", "digest", "dtype", "elements", "format", "frozen", "given", "grad_view", "group", "hole", "hole_stride", "kept", "name", "number", "pins", "plain", "ready",
-        "rest", "runtime", "shape", "sample", "state", "streams", "tensor", "unit", "uses", "version", "view", "watched", "where",
+        "again", "alias", "block", "digest", "dtype", "elements", "format", "frozen", "given", "grad_view", "group", "hole", "kept", "name", "number", "outline", "pins",
+        "plain", "ready", "runtime", "sample", "seen", "shape", "state", "streams", "tensor", "unit", "uses", "version", "view", "watched", "where",
     )
 
     def __init__(self, runtime: Owner, name: str, tensor: torch.nn.Parameter, dtype: torch.dtype, group: str, frozen: bool) -> None:
         self.runtime = runtime
         self.name = name
         self.tensor = tensor
-        self.plain = type(tensor)  # its class while it is active
+        self.plain = type(tensor)  # the class of aliases while they are in use
         self.shape = tensor.shape
         self.dtype = dtype
         self.elements = tensor.numel()
@@ -109,16 +106,17 @@ class Param:
         self.view = runtime.device.viewer(self.shape, dtype)  # over its memory
         self.number = -1
         self.hole: Tensor  # one NaN, in its shape
-        self.rest: Tensor  # what its data is while it is not active: the hole, or where it is kept a view of its chunk, with a lease
-        self.kept = False
+        self.alias: Optional[Tensor] = None  # a tensor with its values, while it is in use or kept: see _uses.py
+        self.seen = 0  # the alias's counter of writes, when it was last looked at
+        self.kept = False  # the alias stays when it is not in use
         self.streams: set[int] = set()  # which have a lease of what is kept
         self.grad_view: Viewer  # over its gradient's
         self.unit: Unit
         self.block: Optional[Unit] = None  # with which it comes and goes, where ranks may differ inside
-        self.pins = 0  # how many forwards hold it
-        self.where = 0  # its address while it is active
-        self.version = tensor._version  # of its counter while it is not active
-        self.hole_stride = torch.empty(self.shape, device="meta").stride()
+        self.pins = 0  # uses under way
+        self.where = 0  # its address in the last use
+        self.version = 0  # changes of its values that autograd is to know of
+        self.outline = torch.empty(self.shape, dtype=dtype, device="meta")  # of its values' memory
         self.watched = WATCHED  # while positive, digests from before and after a use are compared
         self.digest = 0
         self.sample: Optional[int] = None  # the element at which a part begins that alone is looked at; None: all
@@ -148,7 +146,7 @@ class Unit:
     def __init__(self, params: tuple[Param, ...], block: bool = False) -> None:
         """`block`: see _blocks.py."""
         self.block = block
-        self.kept = False  # each keeps its view of its chunk while it is not active
+        self.kept = False  # each keeps its alias
         self.params = params
         self.size = len(params)
         self.ids = (ctypes.c_int32 * self.size)(*(p.number for p in params))

@@ -123,46 +123,45 @@ class CastorOptimizer(torch.optim.Optimizer):
             with uninterrupted():
                 self.rule.idle(self.param_groups)
             return
-        runtime.let_go()
+        runtime.uses.let_go()
         runtime.check_holes()
         if runtime.values.unsettled or runtime.engine.world.size > 1:
             runtime.values.settle()
         runtime.gradient_values.part()
         runtime.gradient_values.settle()
-        culprit = self._not_finite() if 0 < self.max_skips <= self._skips_in_a_row + 1 else None
         with uninterrupted():  # what the engine has made is the optimizer's, too
             made = self._make_step()
             self.grad_norm = None if runtime.updates_early else made.grad_norm
             self.skipped += not made.applied
             self._skips_in_a_row = 0 if made.applied else self._skips_in_a_row + 1
             runtime.end_step()
-        if self._skips_in_a_row:
-            self._say_skips(culprit)
+        runtime.check.after_step(bool(made.applied))
+        if not made.applied:
+            self._say_skip(made)
         if runtime.placement is not None:
             runtime.placement.after_step()
 
-    def _not_finite(self) -> Optional[str]:
-        """The first parameter whose gradient is not finite. All ranks call it."""
-        for p in self.runtime.params:
-            if p.frozen or not p.elements or not self.runtime.has_gradient(p):
-                continue
-            try:
-                values = read(p, _abi.GRAD)
-            except FailedPrecondition:
-                continue  # a part of its chunk has no gradient yet
-            if not bool(torch.isfinite(values).all()):
-                return p.name
-        return None
-
-    def _say_skips(self, culprit: Optional[str]) -> None:
-        count = self._skips_in_a_row
-        if count == _MANY_SKIPS:
-            log.warning("castor: gradients were not finite in %d steps in a row, and these steps changed nothing", count)
+    def _say_skip(self, made: _abi.Step) -> None:
+        """The step has changed nothing, which is said of the first, and of many in a row."""
+        runtime, count = self.runtime, self._skips_in_a_row
+        if self.skipped != 1 and count != _MANY_SKIPS and not 0 < self.max_skips <= count:
+            return
+        name = next((p.name for p in runtime.params if p.number == made.not_finite), "not known")
+        found = ("no operation of a checked step has read a parameter without values" if runtime.check.cleared
+                 else "the next step is checked for operations that read parameters without values")
+        if self.skipped == 1 and runtime.scales:
+            log.warning("castor: step %d has changed nothing: gradients overflow at a loss scale of %g, the first is that of %s. The scale is lowered; "
+                        "optimizer.skipped counts such steps", made.step, made.loss_scale, name)
+        elif self.skipped == 1:
+            log.warning("castor: step %d has changed nothing: gradients are not finite, the first is that of %s, and %s. Lower the learning rate, or look "
+                        "at the data; optimizer.skipped counts such steps", made.step, name, found)
+        elif count == _MANY_SKIPS:
+            log.warning("castor: gradients were not finite in %d steps in a row, and these steps changed nothing; the first is that of %s, and %s", count, name, found)
         if 0 < self.max_skips <= count:
             self._skips_in_a_row = 0
             raise FailedPrecondition(
-                f"gradients were not finite in {count} steps in a row, which changed nothing; the first parameter of such a gradient is "
-                f"{culprit or 'not known'}: lower the learning rate, look at the data, or give castor.wrap max_skips=0 to go on all the same"
+                f"gradients were not finite in {count} steps in a row, which changed nothing; the first parameter of such a gradient is {name}, and {found}: "
+                "lower the learning rate, look at the data, or give castor.wrap max_skips=0 to go on all the same"
             )
 
     def _make_step(self) -> _abi.Step:

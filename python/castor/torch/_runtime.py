@@ -16,24 +16,25 @@ from castor import _abi
 from castor._abi import lib
 from castor._engine import Engine
 from castor.errors import CastorError, DoesNotFit, FailedPrecondition
-from castor.torch import _record
+from castor.torch import _patches, _record
+from castor.torch._autograd._alone import unseen
 from castor.torch._autograd._blocks import Blocks
+from castor.torch._autograd._check import Check
 from castor.torch._autograd._gradient_values import GradientValues
 from castor.torch._autograd._gradients import Gradients, told_of
 from castor.torch._autograd._saves import SavedTensors
-from castor.torch._hooks import tensors_in
+from castor.torch._hooks import address_of, tensors_in
 from castor.torch._machine._device import Gpu
 from castor.torch._machine._placement import Placement
-from castor.torch._model import SAMPLE, TRAINING_FORWARD, Param, Unit
+from castor.torch._model import Param, Unit
 from castor.torch._parameters._guards import Replacements
 from castor.torch._parameters._ignored import Ignored
 from castor.torch._parameters._leases import Leases
-from castor.torch._parameters._params import ChunkedParameter
-from castor.torch._parameters._values import Values
+from castor.torch._parameters._uses import Uses
+from castor.torch._parameters._values import Values, replaced
 
 log = logging.getLogger("castor")
 _graph_task = torch._C._current_graph_task_id
-_inside_transform: Callable[[], Any] = torch._C._functorch.peek_interpreter_stack
 
 
 class Runtime:
@@ -68,23 +69,18 @@ class Runtime:
         self.backward = False
         self.task = -1  # of autograd's, that backward
         self.backward_done = False  # since the micro-batch began
-        self.active: dict[int, Param] = {}  # by address
         self.blocks = Blocks(self)
         self.gradients = Gradients(self)
         self.values = Values(self)
+        self.uses = Uses(self)
         self.gradient_values = GradientValues(self)
-        self._late: Optional[Param] = None  # written to by ``.data`` in a forward, as it was not in its first
-        self._on_gpu = device.follow is not None
-        self._samples_every = 16 if self._on_gpu else 1  # forwards: on a GPU the host waits
         self.several = engine.world.size > 1
         self._saves = SavedTensors(self)
+        self.check = Check(self, always=False)
+        self._checks: Optional[Check] = None  # under way in this forward
         self._autocast_cache: Optional[bool] = None  # what it was before the forward
         self.packs = False  # what autograd saves is looked at
-        self.may_keep = False  # parameters may keep views of chunks that stay where they are, from their first use to the end of the step
-        self.keeps = False  # they do
-        self.keeps_on = False  # beyond the step: chunks are masters themselves, and whatever writes to a view has written
-        self._kept: list[Unit] = []  # which keep views
-        self._further: dict[tuple[int, ...], list[Tensor]] = {}  # of the same chunks, on lease for other streams
+        self._pointed_at: dict[int, Tensor] = {}  # by number
         self.held: Sequence[tuple[list[int], list[int]]] = ()  # at once in a step, as the model tells
         self.placement: Optional[Placement] = None  # while budgets may change
         self.out_of_memory = False  # torch was, since the last forward
@@ -95,111 +91,10 @@ class Runtime:
 
     # Values of parameters.
 
-    def activate(self, unit: Unit, counts: bool) -> None:
-        """Makes parameters usable; each holds until as many `deactivate` as `activate`."""
-        if _inside_transform() is not None:
-            # A tensor that is made at a level of torch.func's dies with the level.
-            with torch._C._DisableFuncTorch():
-                return self._activate(unit, counts)
-        self._activate(unit, counts)
-
-    def _activate(self, unit: Unit, counts: bool) -> None:
-        if self.keeps and (unit.kept or all(p.kept for p in unit.params)):
-            return self.activate_kept(unit, counts)
-        for p in unit.params:
-            if p.pins:
-                return self._activate_rest(unit, counts)
-        views = self.acquire(unit)
-        for p, view, address in zip(unit.params, views, unit.addresses):
-            self._show(p, view, address, counts)
-        # A view that is made in inference mode serves no training.
-        if self.keeps and (self.keeps_on or not self.evaluating) and not torch.is_inference_mode_enabled():
-            stream = self.device.current_stream()
-            for p, view in zip(unit.params, views):
-                p.rest, p.kept = view, True
-                p.streams.add(stream)
-            unit.kept = True
-            self._kept.append(unit)
-
-    def activate_kept(self, unit: Unit, counts: bool) -> None:
-        if self._on_gpu:
-            stream = self.device.current_stream()
-            if any(stream not in p.streams for p in unit.params):
-                # A lease of its own has this stream wait, and be waited for.
-                views = self.acquire(unit)
-                stream = self.device.current_stream()
-                self._further[(stream, *(p.number for p in unit.params))] = views
-                for p in unit.params:
-                    p.streams.add(stream)
-        for p in unit.params:
-            if p.pins:
-                p.pins += 1
-            else:
-                tensor = p.tensor
-                tensor.__class__ = p.plain
-                if tensor._version != p.version:
-                    p.version = tensor._version
-                    self.values.keep(p, tensor.data)
-                if self.values and self.values.has(p):
-                    p.watched = max(p.watched, 1)  # an alias is to show what a forward writes by .data
-                if p.watched > 0:
-                    p.digest = self._digest(p, tensor.data)
-                p.pins = 1
-                if self.packs and p.elements:
-                    self.active[p.where] = p
-            p.uses += counts
-
     def runs_again(self, unit: Unit) -> None:
         """A checkpoint computes a module's forward again, in whose backward the module's own parameters get gradients."""
         for p in unit.params:
             p.again = self.micro_batch
-
-    def choose_views(self) -> None:
-        """Whether parameters keep views: where every chunk has its home on the device, whole."""
-        self.keeps = self.may_keep and all(
-            not p.elements or (p.block is None and self.engine.param(p.number).homes[_abi.PARAM] == _abi.DEVICE) for p in self.params)
-
-    def let_go(self) -> None:
-        """Parameters give back the views that they keep to the end of a step."""
-        if self._kept and not self.keeps_on:
-            with torch._C.DisableTorchFunctionSubclass():
-                for p in self.params:
-                    if p.kept and not p.pins and p.tensor._version != p.version:
-                        # Torch alone saw that write, and a master is elsewhere.
-                        p.version = p.tensor._version
-                        self.values.keep(p, p.rest)
-            self.drop_views()
-        self.flush()
-
-    def keep_none(self) -> None:
-        """No parameter keeps a view any more."""
-        self.keeps = self.may_keep = False
-        self.drop_views()
-
-    def drop_views(self) -> None:
-        """No tensor of Castor's is over a chunk's memory. Parameters may keep views anew."""
-        kept = [p for p in self.params if p.kept]
-        _have_changed(kept)  # for graphs, which refer to the parameters themselves
-        with torch._C.DisableTorchFunctionSubclass():
-            for p in kept:
-                p.rest, p.kept = p.hole, False
-                p.streams.clear()
-                if not p.pins:
-                    p.tensor.data = p.hole
-        for unit in self._kept:
-            unit.kept = False
-        self._kept.clear()
-        self._further.clear()
-        self.flush()
-
-    def _activate_rest(self, unit: Unit, counts: bool) -> None:
-        rest = tuple(p for p in unit.params if not p.pins)
-        if rest:
-            self.activate(rest[0].unit if len(rest) == 1 else Unit(rest), counts)
-        for p in unit.params:
-            if p not in rest:
-                p.pins += 1
-                p.uses += counts
 
     def acquire(self, unit: Unit) -> list[Tensor]:
         try:
@@ -211,98 +106,41 @@ class Runtime:
         except CastorError as error:
             raise told_of(unit.params, error) from None
 
-    def _show(self, p: Param, view: Tensor, address: Optional[int], counts: bool) -> None:
-        tensor = p.tensor
-        tensor.__class__ = p.plain
-        tensor.data = view
-        p.version = tensor._version
-        if self.keeps and self.values.has(p):
-            p.watched = max(p.watched, 1)  # as below
-        if p.watched > 0:
-            p.digest = self._digest(p, view)
-        p.pins = 1
-        p.uses += counts
-        p.where = address or 0
-        if address:
-            self.active[address] = p
-
-    def deactivate(self, unit: Unit, own: bool = False) -> None:
-        """`own`: at the end of a forward of the unit's module."""
-        if _inside_transform() is not None:
-            with torch._C._DisableFuncTorch():
-                return self._deactivate(unit, own)
-        self._deactivate(unit, own)
-
-    def _deactivate(self, unit: Unit, own: bool) -> None:
-        for p in unit.params:
-            p.pins -= 1
-            if p.pins == 0:
-                tensor = p.tensor
-                if tensor._version != p.version or (p.watched > 0 and self._changed(p, own)):
-                    p.version = tensor._version
-                    self.values.keep(p, tensor.data)
-                if not p.kept:
-                    tensor.data = p.rest
-                tensor.__class__ = ChunkedParameter
-                if self.active and self.active.get(p.where) is p:
-                    del self.active[p.where]
-
-    def _changed(self, p: Param, own: bool) -> bool:
-        """Whether a forward wrote to ``weight.data``, which no counter says. One that does so does it in its first calls, as a rule."""
-        changed = self._digest(p, p.tensor.data) != p.digest
-        if changed and p.sample is not None:
-            self._late = p
-        p.watched = 1 << 30 if changed else p.watched - (TRAINING_FORWARD if own and not self.evaluating else 1)
-        p.sample = None
-        return changed
-
-    def _digest(self, p: Param, values: Tensor) -> int:
-        return self.values.digest_of(values if p.sample is None else values.reshape(-1)[p.sample : p.sample + SAMPLE])
-
-    def _sample(self) -> None:
-        """Has the next use of one parameter looked at, of each in its turn: a forward may begin late to write to ``weight.data``."""
-        if self.keeps_on:
-            return
-        forwards = self.micro_batch
-        if forwards % self._samples_every == 0 and self.params:
-            turn, number = divmod(forwards // self._samples_every, len(self.params))
-            p = self.params[number]
-            if p.watched <= 0:
-                p.watched = 1
-                p.sample = turn * SAMPLE % max(p.elements, 1)
-
     def call_with(self, found: Iterable[Param], function: Callable, arguments: tuple, keywords: dict) -> Any:
-        """Calls a function outside the parameters' own modules with their values."""
-        params = tuple({id(p): p for p in found}.values())
-        owners = {id(p.runtime): p.runtime for p in params}
-        if len(owners) > 1:
-            return self._call_nested(list(owners.values()), params, function, arguments, keywords)
+        """Calls a function outside the parameters' own modules with their values. It asks again for those of other models."""
+        params = tuple({id(p): p for p in found if p.runtime is self}.values())
         unit = params[0].unit if len(params) == 1 else Unit(params)
         self.enter()
         try:
-            self.activate(unit, not self.backward and not self.evaluating)
+            self.uses.begin(unit, not self.backward and not self.evaluating)
             try:
-                result = function(*arguments, **keywords)
-                self._watch(params, result)
+                there: dict[int, Any] = {id(p.tensor): p.alias for p in params}
+                result = function(*replaced(arguments, there), **replaced(keywords, there))
+                with unseen():
+                    self._watch(params, result)
                 return result
             finally:
-                self.deactivate(unit)
+                self.uses.end(unit)
         finally:
             self.leave(None)
+
+    def alias_of(self, p: Param) -> Tensor:
+        """A parameter's values outside its module, for as long as somebody has them."""
+        return self.call_with((p,), lambda alias: alias, (p.tensor,), {})
+
+    def point_at(self, p: Param) -> Tensor:
+        """The same for a caller that asks for the address, to the end of the forward or the backward."""
+        if p.number not in self._pointed_at:
+            self._pointed_at[p.number] = self.alias_of(p)
+        return self._pointed_at[p.number]
 
     def _watch(self, params: Iterable[Param], result: Any) -> None:
         """What a function gave may be a view over a chunk."""
         for tensor in tensors_in(result):
-            at = tensor.untyped_storage().data_ptr() if tensor.numel() else 0
+            at = address_of(tensor)
             for p in params:
-                if at and p.where == at:
-                    self.values.watch(p, p.tensor.data)
-
-    @staticmethod
-    def _call_nested(owners: list[Runtime], params: tuple, function: Callable, arguments: tuple, keywords: dict) -> Any:
-        first = owners[0]
-        mine = [p for p in params if p.runtime is first]
-        return first.call_with(mine, lambda: function(*arguments, **keywords), (), {})
+                if at and p.where == at and p.alias is not None:
+                    self.values.watch(p, p.alias.detach())
 
     # Modules.
 
@@ -311,7 +149,8 @@ class Runtime:
         if self.out_of_memory and self.depth == 0 and not self.evaluating:
             self._recover()
         if self.values.unsettled:
-            self.values.settle(quickly=self.depth > 0)
+            with unseen():
+                self.values.settle(quickly=self.depth > 0)
         if self.depth:
             self.depth += 1
             return
@@ -330,6 +169,9 @@ class Runtime:
             # A cast that is kept would outlive what it was made of.
             self._autocast_cache = torch.is_autocast_cache_enabled()
             torch.set_autocast_cache_enabled(False)
+        if self.check.due and not self.backward:
+            self._checks = self.check
+            self._checks.__enter__()
         # What was refused has not begun.
         self.depth = 1
 
@@ -338,10 +180,14 @@ class Runtime:
         self.depth -= 1
         if self.depth:
             return
+        if self._checks is not None:
+            self._checks.__exit__(None, None, None)
+            self._checks = None
         if self._autocast_cache is not None:
             torch.set_autocast_cache_enabled(self._autocast_cache)
             self._autocast_cache = None
         self._saves.end()
+        self._pointed_at.clear()
         if self.evaluating:
             self.evaluating = False
             self.flush()
@@ -367,7 +213,7 @@ class Runtime:
             self.before_step = self.micro_batch
         self.micro_batch += 1
         self.in_step = True
-        self._sample()
+        self.uses.sample()
         self.backward_done = False
 
     def backward_begins(self, _gradient: Any = None) -> None:
@@ -398,6 +244,7 @@ class Runtime:
             p.uses = 0
         self.backward = False
         self.backward_done = True
+        self._pointed_at.clear()
         self.flush()
         if self.several and self.last:
             self.ignored.average()
@@ -468,7 +315,7 @@ class Runtime:
                     f"parameter {', '.join(written[:3])} was written to after castor.wrap, and its values are in a chunk: the write is lost. "
                     "Write inside castor.gathered([...], write=True)"
                 )
-        late, self._late = self._late, None
+        late, self.uses.written_late = self.uses.written_late, None
         if late is not None:
             raise FailedPrecondition(
                 f"a forward writes to the memory of {late.name} by .data, numpy or the like, and did not in its first steps: Castor may have lost earlier "
@@ -478,7 +325,8 @@ class Runtime:
 
     def close(self) -> None:
         """Gives all memory back. Waits for no other rank, since a garbage collector calls it: `make_world` ends worlds of several."""
-        self.keep_none()
+        self.uses.keep_none()
+        _patches.let_go(self)
         try:
             self.engine.close()
             self.device.close()
@@ -494,9 +342,9 @@ class Runtime:
     def weights_changed(self) -> None:
         """What autograd has saved so far is of other weights."""
         self.step_number += 1
-        if self.keeps:
+        if self.uses.stays:
             # As torch's optimizers do, so that autograd refuses a graph of the values before.
-            _have_changed([p for p in self.params if p.kept])
+            self.uses.values_change([p for p in self.params if p.kept])
 
     def end_step(self) -> None:
         self.gradient_values.forget()
@@ -505,15 +353,3 @@ class Runtime:
         for p in self.params:
             p.uses = 0  # of forwards that no backward came for
         self.in_step = self.backward_done = False
-
-
-def _have_changed(params: list[Param]) -> None:
-    """Counts a change of their values, as autograd does."""
-    tensors = [p.tensor for p in params]
-    try:
-        torch.autograd.graph.increment_version(tensors)
-    except (AttributeError, TypeError):  # before torch 2.6 of one at a time
-        for tensor in tensors:
-            torch.autograd.graph.increment_version(tensor)
-    for p in params:
-        p.version += 1

@@ -16,9 +16,10 @@ from torch import nn
 from castor._derive import moments_of, uses_of
 from castor._engine import Engine
 from castor.errors import FailedPrecondition, InvalidArgument
-from castor.torch import _record
+from castor.torch import _patches, _record
+from castor.torch._autograd._check import Check
 from castor.torch._checkpoints import _state
-from castor.torch._hooks import ModuleHooks
+from castor.torch._hooks import ModuleHooks, places_in
 from castor.torch._machine._budgets import Budget, Budgets
 from castor.torch._machine._device import Gpu, device_of
 from castor.torch._machine._placement import Placement
@@ -59,6 +60,7 @@ def wrap(
     max_norm: float = 0.0,
     initial_scale: Optional[float] = None,
     max_skips: int = 100,
+    check: bool = False,
     update_in_backward: bool = False,
     chunk: Optional[Union[int, str]] = None,
     policy: str = "auto",
@@ -90,6 +92,7 @@ def wrap(
       max_norm: clips the global norm of each step's gradients; 0: not.
       initial_scale: loss scaling begins with this factor: use `optimizer.backward(loss)` or `optimizer.scale(loss)`.
       max_skips: a step whose gradients are not finite changes nothing; after so many in a row there is an error. 0: never.
+      check: every step is watched for operations that read parameters where they have no values, as the first step is. It takes time.
       update_in_backward: a chunk is updated as soon as its gradients are there, with the learning rate of that moment, and `step` ends the step.
         A backward is then final: neither clipping, loss scaling nor `zero_grad` can come between. Saves time and transfers where states are
         on NVMe.
@@ -159,9 +162,11 @@ def wrap(
         _move_in(runtime)
     _move_the_rest(runtime, model, types, ignore)
     types.hook(model)
+    runtime.check = Check(runtime, always=check)
     runtime.replacements = Replacements(model, runtime.by_tensor, {id(m) for module in ignore for m in module.modules()})
     runtime.ignored = Ignored(model, runtime.by_tensor, [p.tensor for p in runtime.params if p.frozen], world.size)
     _hook(runtime, model, units, ignore)
+    _patches.hold(runtime)
     wrapped = CastorOptimizer(optimizers, rule, runtime, max_skips)
     runtime.optimizer = wrapped
     runtime.updates_early = update_in_backward
@@ -169,13 +174,14 @@ def wrap(
     placement = Placement(runtime, budgets)
     runtime.placement = placement if placement.watches else None
     # A record has each use, and a chunk that is updated in the backward, or has its gradients in the place of its parameters, is not to be held then.
-    runtime.may_keep = (not update_in_backward and not _record.records() and chosen.get("grad_mode") != "reuse"
-                        and (world.size == 1 or chosen.get("stage", stage) < 3))
+    uses = runtime.uses
+    uses.may_stay = (not update_in_backward and not _record.records() and chosen.get("grad_mode") != "reuse"
+                     and (world.size == 1 or chosen.get("stage", stage) < 3))
     if budgets.fits:
-        runtime.choose_views()
+        uses.choose()
     # Nobody moves what is all in the host's memory, and fp32 has no other master.
-    runtime.keeps_on = runtime.keeps and world.size == 1 and computes_on.type == "cpu" and all(p.dtype is torch.float32 for p in runtime.params)
-    if runtime.keeps_on:
+    uses.stays_for_good = uses.stays and world.size == 1 and computes_on.type == "cpu" and all(p.dtype is torch.float32 for p in runtime.params)
+    if uses.stays_for_good:
         for p in runtime.params:
             p.watched = 0
     _state.attach(model, runtime, wrapped)
@@ -355,7 +361,7 @@ def _move_in(runtime: Runtime) -> None:
         those = [p for p in runtime.params if p.dtype is dtype]
         holes = runtime.holes[dtype] = torch.full((len(those),), float("nan"), dtype=dtype, device=runtime.device.torch_device)
         for index, p in enumerate(those):
-            p.hole = p.rest = holes[index].expand(p.shape)
+            p.hole = holes[index].expand(p.shape)
             if p.tensor.is_meta:
                 torch.utils.swap_tensors(p.tensor, nn.Parameter(torch.empty(0, dtype=dtype, device=holes.device), requires_grad=p.tensor.requires_grad))
             p.tensor.data = p.hole
@@ -403,7 +409,8 @@ def _hook(runtime: Runtime, model: nn.Module, units: Sequence[Any], ignore: Sequ
         own = {id(t): runtime.by_tensor[id(t)] for t in module.parameters(recurse=bool(whole)) if id(t) in runtime.by_tensor}
         if own or module is model:
             unit = Unit(tuple(own.values()), block=bool(whole) and runtime.engine.world.size > 1) if own else None
-            ModuleHooks(runtime, unit).add_to(module)
+            places = places_in(module.modules() if whole else (module,), runtime.by_tensor)
+            ModuleHooks(runtime, unit, places).add_to(module)
             if unit is not None and unit.block:
                 for p in unit.params:
                     p.block = unit

@@ -226,6 +226,9 @@ TEST_F(ZeroEngineTest, AnOverflowOnOneRankSkipsTheStepOnAll) {
           for (size_t s = 0; s < 4; ++s) {
             EXPECT_EQ(got.stepped[s].applied, s != 1);
             EXPECT_EQ(got.stepped[s].loss_scale, s < 2 ? 1024 : 512);
+            EXPECT_EQ(
+                got.stepped[s].not_finite,
+                s == 1 ? ParamId(static_cast<int32_t>(param)) : ParamId());
           }
           EXPECT_TRUE(std::isinf(got.norms[1]));
         }

@@ -26,6 +26,7 @@ torch.set_num_threads(1)
 import as_tensor_cases  # noqa: E402
 import budget_cases  # noqa: E402
 import castor.torch as castor  # noqa: E402
+import keepers as keepers_matrix  # noqa: E402
 from castor.torch._machine import _world  # noqa: E402
 from models import PLAIN, Case  # noqa: E402
 
@@ -94,6 +95,17 @@ def equal(folder: str) -> list[dict[str, Any]]:
                 of_case["castor"].append(train(CASES[name], tight | {"stage": stage, "update_in_backward": True}, 6))
         seen.append(of_case)
     return seen
+
+
+def keepers(folder: str) -> dict[str, str]:
+    """What autograd keeps of parameters, at stages 1 and 3. Both ranks have the same data, so averages are one rank's gradients."""
+    found = {}
+    for number, cell in enumerate(keepers_matrix.cells(120)):
+        if cell.around == "offload_activations":
+            continue  # copies nothing on a CPU
+        stage = (1, 3)[number % 2]
+        found[f"{cell} at stage {stage}"] = keepers_matrix.difference(cell, {"stage": stage, **keepers_matrix.budgets(cell, folder, True)})
+    return found
 
 
 class Experts(torch.nn.Module):

@@ -26,6 +26,41 @@ def trained(steps: int, bad: Any, **arguments: Any) -> Any:
     return optimizer
 
 
+def test_the_first_is_told_at_once_with_its_parameter(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "castor"):
+        optimizer = trained(8, lambda step: step in (2, 5))
+    assert optimizer.skipped == 2
+    (line,) = (record.message for record in caplog.records if "has changed nothing" in record.message)
+    assert line.startswith("castor: step 3 has changed nothing: gradients are not finite, the first is that of 0.weight, and the next step is checked")
+
+
+def test_the_first_step_of_all_is_checked_by_then(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "castor"):
+        trained(2, lambda step: step == 0)
+    assert "no operation of a checked step has read a parameter without values" in caplog.text
+
+
+def test_the_parameter_is_the_first_of_such_a_gradient(caplog: pytest.LogCaptureFixture) -> None:
+    for place in ("device", "host"):
+        caplog.clear()
+        torch.manual_seed(0)
+        model: Any = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2))
+        model, optimizer = castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), place={"*": place})
+        model[1].bias.register_hook(lambda gradient: gradient * float("inf"))
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        assert optimizer.skipped == 1 and "the first is that of 1.bias" in caplog.text
+
+
+def test_a_loss_scale_that_is_too_high_is_told_as_such(caplog: pytest.LogCaptureFixture) -> None:
+    torch.manual_seed(0)
+    model: Any = nn.Linear(4, 2)
+    model, optimizer = castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), dtype=torch.float16, initial_scale=65536.0)
+    optimizer.backward(model(torch.full((2, 4), 100.0)).sum())
+    optimizer.step()
+    assert optimizer.skipped == 1 and "overflow at a loss scale of 65536, the first is that of weight. The scale is lowered" in caplog.text
+
+
 def test_twenty_in_a_row_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "castor"):
         optimizer = trained(60, lambda step: step % 20 != 0)
@@ -36,7 +71,7 @@ def test_twenty_in_a_row_are_warned_of(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_a_hundred_in_a_row_are_an_error_that_names_a_parameter() -> None:
-    with pytest.raises(castor.FailedPrecondition, match=r"in 100 steps in a row.*such a gradient is 0\.weight"):
+    with pytest.raises(castor.FailedPrecondition, match=r"in 100 steps in a row.*such a gradient is 0\.weight, and no operation"):
         trained(200, lambda step: True)
 
 

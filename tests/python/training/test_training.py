@@ -70,7 +70,7 @@ def test_casts_of_weights_by_autocast_are_not_kept_until_the_backward() -> None:
     plain = nn.Sequential(*(nn.Linear(64, 64) for _ in range(6)))
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(6)))
-    model, optimizer = castor.wrap(model, sgd(model.parameters()), **ROOMY)
+    model, optimizer = castor.wrap(model, sgd(model.parameters()), place={"*": "host"}, check=True)  # which shows what C++ keeps
     for unsure in (0, 3):  # how often a device says that it does not know yet, as a GPU does
         asked: list[int] = []
 

@@ -30,6 +30,14 @@ def uncompiled(function: _Function) -> _Function:
     return function
 
 
+_compiling: Callable[[], Any] = torch._guards.CompileContext.try_get
+
+
+def is_compiling() -> bool:
+    """Whether the compiler asks, which compares its answers with what C++ finds in a tensor."""
+    return _compiling() is not None
+
+
 _COMPILED = os.path.join(os.path.dirname(torch.__file__), "_dynamo", "eval_frame.py")
 
 

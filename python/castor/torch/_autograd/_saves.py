@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections import deque
+from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple, Optional
 
 import torch
@@ -13,11 +15,35 @@ import torch.utils.checkpoint
 from torch import Tensor
 
 from castor.torch._autograd._activations import Kept, innermost
+from castor.torch._autograd._alone import inside_transform, unseen
+from castor.torch._autograd._compile import uncompiled
 from castor.torch._model import Owner, Param
 
 _HALVES = (torch.bfloat16, torch.float16)
 # Older torches have none.
 _top_hooks: Any = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+
+
+@contextlib.contextmanager
+def without_castors_hooks() -> Iterator[None]:
+    """Those of models that compute are away inside, where no others are within them."""
+    away: list[Any] = []
+    try:
+        while _top_hooks is not None and (top := _top_hooks(False)) is not None and hasattr(top[0], "_castor_model"):
+            torch._C._autograd._pop_saved_tensors_default_hooks()
+            away.append(top)
+        yield
+    finally:
+        for pack, unpack in reversed(away):
+            torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)
+
+
+def _version_of(p: Param) -> int:
+    """Counts the writes to a parameter, those of a use under way too."""
+    if not p.pins or p.alias is None:
+        return p.version
+    with torch._C.DisableTorchFunctionSubclass():
+        return p.version + p.alias._version - p.seen
 
 
 class _Saved(NamedTuple):
@@ -79,8 +105,10 @@ class SavedTensors:
 
     def watch(self) -> None:
         outer = _top_hooks(False) if _top_hooks is not None else _hooks_around()
-        if outer is None and self._runtime.keeps:
+        if outer is None and self._runtime.uses.stays:
             return  # parameters stay where they are
+        if inside_transform() is not None:
+            return  # torch.func takes no hooks, and what it saves holds leases
         if _is_of_checkpointing(outer) if _top_hooks is not None else self._runtime.backward and _is_recomputed():
             return  # checkpointing counts what is saved, and its own storages hold leases
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._packer(outer), self._unpack)
@@ -95,18 +123,21 @@ class SavedTensors:
 
     def _packer(self, outer: Any) -> Callable[[Tensor], Any]:
         runtime = self._runtime
-        active = runtime.active
+        active = runtime.uses.active
 
+        @uncompiled
         def pack(tensor: Tensor) -> Any:
             p = active.get(tensor.untyped_storage().data_ptr()) if tensor.device.type != "meta" else None
             if p is not None and tensor.dtype is p.dtype:
-                return _Saved(p, tensor.size(), tensor.stride(), tensor.storage_offset(), (runtime.step_number, p.tensor._version))
-            if tensor.dtype in _HALVES:
-                cast = self._cast_of(tensor)
+                return _Saved(p, tensor.size(), tensor.stride(), tensor.storage_offset(), (runtime.step_number, _version_of(p)))
+            if tensor.dtype in _HALVES and active:
+                with unseen():
+                    cast = self._cast_of(tensor)
                 if cast is not None:
                     return cast
             return Kept(tensor, tensor._version) if outer is None else _Other(outer[1], outer[0](tensor))
 
+        pack._castor_model = True  # type: ignore[attr-defined]
         return pack
 
     def _cast_of(self, tensor: Tensor) -> Optional[_Cast]:
@@ -114,15 +145,16 @@ class SavedTensors:
         runtime = self._runtime
         storage = tensor.untyped_storage()
         count = storage.nbytes() // tensor.dtype.itemsize
-        for p in runtime.active.values():
+        for p in runtime.uses.active.values():
             if p.elements != count or p.dtype is tensor.dtype:
                 continue
             found = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(storage, 0, (count,), (1,))
-            again = p.tensor.detach().reshape(-1).to(tensor.dtype)
+            assert p.alias is not None
+            again = p.alias.detach().reshape(-1).to(tensor.dtype)
             holds = runtime.device.truth((found.view(torch.int16) == again.view(torch.int16)).all())
             if holds() is False:
                 continue
-            cast = _Cast(p, tensor, (runtime.step_number, p.tensor._version), holds)
+            cast = _Cast(p, tensor, (runtime.step_number, _version_of(p)), holds)
             self._unsure.append(cast)
             self._let_casts_go()
             return cast
@@ -135,22 +167,31 @@ class SavedTensors:
                 cast.tensor = None
 
     def _value_of(self, p: Param, when: tuple[int, int]) -> Tensor:
-        if when != (self._runtime.step_number, p.tensor._version if p.pins else p.version):
+        if when != (self._runtime.step_number, _version_of(p)):
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: "
                 f"{p.name} was written to since the forward, by optimizer.step() as a rule"
             )
         if p.kept:
-            return p.rest
+            assert p.alias is not None
+            with torch._C.DisableTorchFunctionSubclass():
+                return p.alias.detach()
         return self._runtime.acquire(p.unit)[0] if p.block is None else self._runtime.blocks.value(p)
 
+    @uncompiled
     def _unpack(self, kept: Any) -> Tensor:
+        if type(kept) is _Other:
+            return kept.unpack(kept.kept)
+        if type(kept) is Kept:
+            return kept.tensor_unchanged()
+        with unseen():
+            return self._again(kept)
+
+    def _again(self, kept: Any) -> Tensor:
         if type(kept) is _Saved:
             return self._value_of(kept.param, kept.when).as_strided(kept.size, kept.stride, kept.offset)
-        if type(kept) is _Cast:
-            self._let_casts_go()
-            if kept.tensor is not None:
-                return kept.tensor
-            again = self._value_of(kept.param, kept.when).reshape(-1).to(kept.dtype)
-            return again.as_strided(kept.size, kept.stride, kept.offset)
-        return kept.unpack(kept.kept) if type(kept) is _Other else kept.tensor_unchanged()
+        self._let_casts_go()
+        if kept.tensor is not None:
+            return kept.tensor
+        again = self._value_of(kept.param, kept.when).reshape(-1).to(kept.dtype)
+        return again.as_strided(kept.size, kept.stride, kept.offset)

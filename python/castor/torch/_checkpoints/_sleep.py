@@ -52,7 +52,7 @@ def sleep(model: nn.Module, to: str = "host") -> Asleep:
     for collects in (False, True):
         if collects:
             gc.collect()
-        runtime.drop_views()
+        runtime.uses.drop()
         try:
             with uninterrupted():
                 remaining, shortfall = runtime.engine.park(_TIERS[to])
@@ -74,6 +74,7 @@ def wake(model: nn.Module) -> None:
     with uninterrupted():
         runtime.engine.resume()
         runtime.asleep = False
+        runtime.check.due = True
 
 
 def weights(model: nn.Module, *, dtype: Optional[torch.dtype] = None, device: Union[str, torch.device, None] = None) -> Iterator[tuple[str, torch.Tensor]]:

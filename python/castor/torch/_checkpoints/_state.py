@@ -25,7 +25,6 @@ from castor.torch._checkpoints._weight_files import read_tensors
 from castor.torch._hooks import without_hooks
 from castor.torch._model import Param, read
 from castor.torch._optimizer import CastorOptimizer
-from castor.torch._parameters._params import ChunkedParameter, gathered_class
 from castor.torch._runtime import Runtime
 
 Tensors = Union[nn.Module, torch.Tensor, Iterable[torch.Tensor]]
@@ -60,38 +59,23 @@ def gathered(of: Tensors, write: bool = False) -> Iterator[None]:
             if runtime.in_step:
                 raise FailedPrecondition("gathered(write=True) is inside a step, whose gradients are of the old values: call optimizer.step() "
                                          "or optimizer.zero_grad() before")
-    exact = []  # of parameters in low precision, what is not written keeps its master
+    exact: list[Any] = []  # of parameters in low precision, what is not written keeps its master
+    before: list[Any] = []
     try:
         for p in params:
             with uninterrupted():
                 values = read(p)
-                p.tensor.__class__ = gathered_class(p.plain)
-                p.tensor.data = values.to(p.runtime.device.torch_device, p.dtype)
-                p.pins += 1
+                before.append((p.alias, p.seen))
+                p.runtime.uses.lend(p, values.to(p.runtime.device.torch_device, p.dtype))
                 exact.append(values if write else None)
-        with torch.no_grad() if write else _kept_for_a_backward({p.tensor.untyped_storage().data_ptr() for p in params if p.elements}):
+        with torch.no_grad() if write else contextlib.nullcontext():
             yield
     finally:
-        there = params[: len(exact)]
-        written = [p.tensor.detach().cpu() for p in there]
-        for p in there:
-            p.pins -= 1
-            p.tensor.data = p.rest
-            p.version = p.tensor._version
-            p.tensor.__class__ = ChunkedParameter
+        written = [p.runtime.uses.take_back(p, *its) for p, its in zip(params, before)]
     if write:
-        for p, now, before in zip(params, written, exact):
-            p.write(torch.where(now == before.to(p.dtype), before, now.float()) if before.dtype is not p.dtype else now)
-
-
-def _kept_for_a_backward(storages: set[int]) -> Any:
-    """What autograd saves of these keeps the values: a parameter itself would show what it is after the context."""
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        is_parameter = tensor.is_leaf and tensor.device.type != "meta" and tensor.untyped_storage().data_ptr() in storages
-        return tensor.detach() if is_parameter else tensor
-
-    return torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept)
+        for p, now, old in zip(params, written, exact):
+            now = now.cpu()
+            p.write(torch.where(now == old.to(p.dtype), old, now.float()) if old.dtype is not p.dtype else now)
 
 
 def exact(parameter: torch.Tensor) -> torch.Tensor:

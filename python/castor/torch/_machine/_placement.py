@@ -115,12 +115,13 @@ class Placement:
         for collects in (False, True):
             if collects:
                 gc.collect()
-            runtime.let_go()
+            runtime.uses.let_go()
             try:
                 # A step whose parameters kept views does not show what it needs at once.
                 with uninterrupted():
-                    runtime.engine.reseal(device, host, runtime.held if runtime.keeps else ())
-                    runtime.choose_views()
+                    runtime.engine.reseal(device, host, runtime.held if runtime.uses.stays else ())
+                    runtime.uses.choose()
+                    runtime.check.due = True
                 return True
             except FailedPrecondition:
                 continue

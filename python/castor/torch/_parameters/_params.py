@@ -8,7 +8,7 @@ values gets them for as long as it runs. Inside, it is the plain parameter that 
 
 from __future__ import annotations
 
-import functools
+import copy
 from typing import Any, Callable, Optional
 
 import torch
@@ -16,9 +16,10 @@ from torch import Tensor
 
 from castor.errors import FailedPrecondition, InvalidArgument, Unavailable
 from castor.sizes import format_size
+from castor.torch._autograd._compile import is_compiling
 from castor.torch._model import Param
 from castor.torch._parameters._guards import GUARDS
-from castor.torch._parameters._values import call, collect
+from castor.torch._parameters._values import call, collect, replaced
 
 DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 
@@ -47,15 +48,17 @@ OF_METADATA = (
        torch.is_floating_point, torch.is_complex, torch.is_tensor, torch.result_type}
 )
 
+_OF_LAYOUT = _names("stride storage_offset is_contiguous dim_order".split())
+_OF_MEMORY = _names("untyped_storage storage data_ptr".split())
+
 
 def _writes(function: Any, arguments: tuple, keywords: dict) -> bool:
     """Whether a function writes to a parameter among its arguments."""
     name = getattr(function, "__name__", "")
     first = arguments[0] if arguments else None
     if name == "__setitem__" or (name.endswith("_") and not name.endswith("__")) or (name.startswith("__i") and name not in _ASKS):
-        return type(first) is ChunkedParameter
-    out = keywords.get("out")
-    return type(out) is ChunkedParameter
+        return type(first) in (ChunkedParameter, UsedParameter)
+    return type(keywords.get("out")) in (ChunkedParameter, UsedParameter)
 
 
 OWN_GRAD: Any = Tensor.grad  # torch's, of any tensor
@@ -70,6 +73,24 @@ _WITHOUT_GRADIENTS = _names("detach item tolist numpy __float__ __int__ __bool__
     torch.argmax, torch.argmin, torch.count_nonzero, torch.nonzero, torch.all, torch.any,
 }
 _ASKS = ("__index__", "__int__", "__invert__")
+
+
+# What is asked of a tensor as the parameter that it is.
+_OF_PARAMETER = {_READ_GRAD, *_WRITE_GRAD, _READ_DATA, _WRITE_DATA, Tensor.detach, *GUARDS, Tensor.register_post_accumulate_grad_hook, Tensor.is_leaf.__get__}  # type: ignore[attr-defined]
+
+
+def _of_memory(p: Param, function: Callable, arguments: tuple, keywords: dict) -> Any:
+    """A kernel is given an address, and is launched within a forward or a backward; elsewhere addresses tell which parameters are one."""
+    if p.pins and p.alias is not None:
+        return in_use([p], function, arguments, keywords)
+    if function in _OF_LAYOUT and not is_compiling():
+        return function(p.outline, *arguments[1:], **keywords)
+    if function in _OF_MEMORY and p.elements and (p.runtime.depth or p.runtime.backward):
+        there: Any = p.runtime.point_at(p)
+    else:
+        there = arguments[0]
+    with torch._C.DisableTorchFunctionSubclass():
+        return function(there, *arguments[1:], **keywords)
 
 
 def _set_data(p: Param, values: Tensor) -> None:
@@ -93,6 +114,8 @@ class ChunkedParameter(torch.nn.Parameter):
                 return arguments[0]._castor.runtime.gradient_values.show(arguments[0]._castor)
             if function in _WRITE_GRAD:
                 return arguments[0]._castor.runtime.gradient_values.set(arguments[0]._castor, arguments[1] if len(arguments) > 1 else None)
+            if function in _OF_LAYOUT or function in _OF_MEMORY:
+                return _of_memory(arguments[0]._castor, function, arguments, keywords)
             guard = GUARDS.get(function)
             if guard is not None:
                 guard(arguments[0]._castor, *arguments[1:], **keywords)
@@ -106,6 +129,8 @@ class ChunkedParameter(torch.nn.Parameter):
             with torch._C.DisableTorchFunctionSubclass():
                 return function(*arguments, **keywords)
         first = found[0]
+        if all(p.pins for p in found):
+            return in_use(found, function, arguments, keywords)
         if function is Tensor.copy_ and first.runtime.takes_copies:
             first.write(arguments[1])
             return arguments[0]
@@ -143,14 +168,16 @@ class ChunkedParameter(torch.nn.Parameter):
         p = self._castor
         try:
             with torch.no_grad():
-                values = call([p], Tensor.clone, (self,), {})
+                values = self.clone() if p.pins else call([p], Tensor.clone, (self,), {})
         except torch.OutOfMemoryError as error:
             raise Unavailable(f"a copy of {p.name} takes {format_size(p.elements * p.dtype.itemsize)} of {p.runtime.device.torch_device}, which has no more: "
                               "copy values one by one inside castor.gathered") from error
-        copy = memo[id(self)] = p.plain(values.contiguous(memory_format=p.format), requires_grad=self.requires_grad)
-        return copy
+        made = memo[id(self)] = p.plain(values.contiguous(memory_format=p.format), requires_grad=self.requires_grad)
+        return made
 
     def __reduce_ex__(self, protocol: Any) -> Any:
+        if self._castor.pins:
+            return copy.deepcopy(self).__reduce_ex__(protocol)
         raise FailedPrecondition(f"parameter {self._castor.name} is in a chunk and cannot be pickled: save model.state_dict(), or call castor.save")
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
@@ -158,40 +185,52 @@ class ChunkedParameter(torch.nn.Parameter):
         return f"ChunkedParameter({p.name}, shape={tuple(p.shape)}, dtype={p.dtype})"
 
 
-class _Gathered(torch.nn.Parameter):
-    """What a parameter is inside `castor.gathered`: of its own class, with the chunk's gradient."""
+def in_use(params: list[Param], function: Callable, arguments: tuple, keywords: dict) -> Any:
+    """Calls a function with the aliases of parameters that are in use, and gives back the parameter where the function gives its alias."""
+    there = {id(p.tensor): p.alias for p in params}
+    back = {id(p.alias): p.tensor for p in params}
+    return replaced(function(*replaced(arguments, there), **replaced(keywords, there)), back)
 
-    def _chunked(self) -> Optional[Param]:
-        """None: of a tensor that a script made with this class."""
-        return self.__dict__.get("_castor")
 
-    @property  # type: ignore[override]
-    def grad(self) -> Optional[Tensor]:
-        p = self._chunked()
-        return OWN_GRAD.__get__(self) if p is None or not p.runtime.has_gradient(p) else p.runtime.gradient_values.show(p)
+class UsedParameter(torch.nn.Parameter):
+    """An alias whose use is over, and which somebody keeps. It has the values until the next step changes them, and is the parameter then.
 
-    @grad.setter
-    def grad(self, values: Optional[Tensor]) -> None:
-        p = self._chunked()
-        if p is None:
-            OWN_GRAD.__set__(self, values)
-        else:
-            p.runtime.gradient_values.set(p, values)
+    Writes are the parameter's at any time.
+    """
 
-    @grad.deleter
-    def grad(self) -> None:
-        self.grad = None
+    _castor: Param
+    _castor_step: int
+
+    @classmethod
+    def __torch_function__(cls, function: Callable, types: Any, arguments: tuple = (), keywords: Optional[dict] = None) -> Any:
+        keywords = keywords or {}
+        aliases: list[UsedParameter] = []
+        collect(arguments, UsedParameter, aliases)
+        collect(keywords, UsedParameter, aliases)
+        with torch._C.DisableTorchFunctionSubclass():
+            if function not in _OF_PARAMETER and not _writes(function, arguments, keywords) and all(map(_is_current, aliases)):
+                return function(*arguments, **keywords)
+        names = {id(alias): alias._castor.tensor for alias in aliases}
+        return function(*replaced(arguments, names), **replaced(keywords, names))
 
     def __deepcopy__(self, memo: Any) -> Any:
-        p = self._chunked()
-        copy = memo[id(self)] = (torch.nn.Parameter if p is None else p.plain)(self.data.clone(), requires_grad=self.requires_grad)
-        return copy
+        return copy.deepcopy(self._castor.tensor, memo)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return self.__deepcopy__({}).__reduce_ex__(protocol)
+        return self._castor.tensor.__reduce_ex__(protocol)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return repr(self._castor.tensor)
 
 
-@functools.cache
-def gathered_class(plain: type) -> type:
-    """The class of gathered parameters that are `plain` elsewhere."""
-    return type(plain.__name__, (_Gathered, *([plain] if plain is not torch.nn.Parameter else [])), {"__module__": plain.__module__})
+def without_stale(of: Any) -> Any:
+    """The same with parameters in the places of aliases from before the last step, in lists, tuples and dicts too."""
+    aliases: list[UsedParameter] = []
+    collect(of, UsedParameter, aliases)
+    stale = {id(alias): alias._castor.tensor for alias in aliases if not _is_current(alias)}
+    return replaced(of, stale) if stale else of
+
+
+def _is_current(alias: UsedParameter) -> bool:
+    runtime = alias._castor.runtime
+    return alias._castor_step == runtime.step_number and not runtime.values.has(alias._castor)

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from castor.errors import FailedPrecondition
 from castor.sizes import format_size
+from castor.torch._autograd._alone import unseen
 from castor.torch._model import Owner, Param
 
 log = logging.getLogger("castor")
@@ -45,6 +46,15 @@ def device_digest_of(values: Tensor) -> int:
     """Of any tensor, by its own device, for which the host waits."""
     with torch.no_grad():
         return int(values.detach().reshape(-1).view(torch.uint8 if values.itemsize == 1 else torch.int16).sum(dtype=torch.int64).item())
+
+
+def increment_versions(tensors: list[Tensor]) -> None:
+    """Counts a write to each, as autograd does."""
+    try:
+        torch.autograd.graph.increment_version(tensors)
+    except (AttributeError, TypeError):  # before torch 2.6 of one at a time
+        for tensor in tensors:
+            torch.autograd.graph.increment_version(tensor)
 
 
 class _Copy:
@@ -123,7 +133,7 @@ class Values:
         self.unsettled = True
         for copy in copies:
             number, p = copy.param.number, copy.param
-            if copy.values.shape != p.shape or copy.values.stride() != p.hole_stride:
+            if copy.values.shape != p.shape or copy.values.stride() != p.outline.stride():
                 del self._copies[number]
                 raise FailedPrecondition(f"{p.name} was given another shape in place, and its place in a chunk has none: use what the function gives without the _")
             if copy.has_aliases() and self._several:
@@ -200,16 +210,16 @@ class Values:
 
     def watch(self, p: Param, memory: Tensor) -> None:
         """A view over a chunk's memory is out, with gradients as a rule. What is written to it before the next use of the parameter is kept."""
-        self._views.append((p, memory, p.tensor._version, self.digest_of(memory)))
+        self._views.append((p, memory, memory._version, self.digest_of(memory)))
         self.unsettled = True
 
     def _look_at_views(self) -> None:
         views, self._views = self._views, []
         for p, memory, version, digest in views:
-            with torch._C.DisableTorchFunctionSubclass():
-                now = p.tensor._version
+            now = memory._version  # which is the alias's, too
             if now != version or self.digest_of(memory) != digest:
-                p.version = max(now, p.version)
+                p.version += now - version
+                p.seen = now
                 self.keep(p, memory)
                 self._copies[p.number].inside = False
                 self._copies[p.number].changed = True
@@ -244,8 +254,7 @@ class Values:
         for copy in written:
             if not copy.inside or copy.values._version != copy.version:
                 # What autograd saved before is of other values.
-                torch.autograd.graph.increment_version(copy.param.tensor)
-                copy.param.version += 1
+                runtime.uses.count_write(copy.param)
             copy.note()
 
     def refresh(self) -> None:
@@ -276,12 +285,14 @@ def call(params: Iterable[Param], function: Callable, arguments: tuple, keywords
     of_models: dict[int, list[Param]] = {}
     for p in {id(p): p for p in params}.values():
         of_models.setdefault(id(p.runtime), []).append(p)
-    copies = [(some[0].runtime.values, some[0].runtime.values.take(some)) for some in of_models.values()]
+    with unseen():
+        copies = [(some[0].runtime.values, some[0].runtime.values.take(some)) for some in of_models.values()]
     there = {id(copy.param.tensor): copy.values for _, some in copies for copy in some}
     back = {id(copy.values): copy.param.tensor for _, some in copies for copy in some}
     result = replaced(function(*replaced(arguments, there), **replaced(keywords, there)), back)
-    for values, some in copies:
-        values.taken(some)
+    with unseen():
+        for values, some in copies:
+            values.taken(some)
     return result
 
 

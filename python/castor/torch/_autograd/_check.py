@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""The second line behind aliases: a step in which every operation is asked whether it reads a parameter without values.
+
+Bit patterns would prove nothing, since many operations make a number of a NaN. So a dispatch mode compares addresses: those of the operation's
+arguments with the memory that all names of a model share.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Any, Optional
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from castor.errors import FailedPrecondition
+from castor.torch._autograd._compile import uncompiled
+from castor.torch._hooks import address_of
+from castor.torch._model import Owner
+
+_OF_SHAPE = {
+    f"aten::{name}"
+    for name in "empty_like zeros_like ones_like full_like rand_like randn_like randint_like new_empty new_empty_strided new_zeros new_ones new_full "
+                "is_same_size".split()
+}
+
+
+class Check(TorchDispatchMode):
+    """That of one model. It is due in the first step, in the one after each new placement, and in the one behind the first that was not finite."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, runtime: Owner, always: bool) -> None:
+        super().__init__()
+        self._runtime = weakref.ref(runtime)
+        self._always = always
+        self.due = True
+        self.cleared = False  # a step that was not finite was checked
+        self._reads: dict[Any, bool] = {}  # by operation
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True  # compiled code stays compiled
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # which would import the compiler: `uncompiled` does the same
+
+    def after_step(self, finite: bool) -> None:
+        self.cleared |= self.due and not finite
+        self.due = self._always or not (finite or self.cleared)
+
+    @uncompiled
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: tuple = (), keywords: Optional[dict] = None) -> Any:
+        keywords = keywords or {}
+        reads = self._reads.get(function)
+        if reads is None:
+            reads = self._reads[function] = _reads_values(function)
+        if reads:
+            with torch._C.DisableTorchFunctionSubclass():
+                self._look_at((*arguments, *keywords.values()), function)
+        return function(*arguments, **keywords)
+
+    def _look_at(self, of: Any, function: Any) -> None:
+        for one in of:
+            if isinstance(one, Tensor):
+                runtime = self._runtime()
+                hole = None if runtime is None else runtime.holes.get(one.dtype)
+                if hole is not None and runtime is not None and address_of(one) == hole.data_ptr():
+                    those = [p.name for p in runtime.params if p.dtype is one.dtype]
+                    self._refuse(function, those[min(one.storage_offset(), len(those) - 1)])
+            elif type(one) in (list, tuple):
+                self._look_at(one, function)
+
+    def _refuse(self, function: Any, name: str) -> None:
+        raise FailedPrecondition(
+            f"{function} reads parameter {name} where it has no values, past what Castor serves, as code in C++ does: the result would be wrong. "
+            f"Do it inside the forward of the parameter's own module, hand the parameter to a function of torch's or to an autograd Function's apply, "
+            "or put castor.gathered around it"
+        )
+
+
+def _reads_values(function: Any) -> bool:
+    schema = getattr(function, "_schema", None)
+    if schema is None:
+        return True
+    is_view = any(made.alias_info is not None and not made.alias_info.is_write for made in schema.returns)
+    return not is_view and schema.name not in _OF_SHAPE
+
+
+@contextlib.contextmanager
+def checked(runtimes: Iterable[Owner]) -> Iterator[None]:
+    """Those of these models whose check is due watch what is done inside."""
+    with contextlib.ExitStack() as modes:
+        for runtime in runtimes:
+            if runtime.check.due:
+                modes.enter_context(runtime.check)
+        yield

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""What Castor replaces in torch while there is a wrapped model, each with its reason."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._functorch import eager_transforms, vmap
+from torch.autograd.function import FunctionCtx, _SingleLevelFunction
+
+from castor.torch._autograd._check import checked
+from castor.torch._autograd._saves import without_castors_hooks
+from castor.torch._parameters._params import ChunkedParameter, UsedParameter, without_stale
+from castor.torch._parameters._values import collect
+
+_plain_apply: Any = vars(torch.autograd.Function)["apply"]
+_plain_save: Any = FunctionCtx.save_for_backward
+_LOOKED_INTO = {ChunkedParameter, UsedParameter, list, tuple, dict}
+
+
+def _apply(cls: Any, *arguments: Any, **keywords: Any) -> Any:
+    """A custom function's ``apply`` asks no ``__torch_function__``, and would save a parameter without its values."""
+    if _may_have_names(arguments) or keywords:
+        arguments, keywords = without_stale(arguments), without_stale(keywords)
+        found: list[Any] = []
+        collect(arguments, ChunkedParameter, found)
+        collect(keywords, ChunkedParameter, found)
+        if found:
+            return found[0]._castor.runtime.call_with([name._castor for name in found], functools.partial(_apply, cls), arguments, keywords)
+    return _plain_apply.__get__(None, cls)(*arguments, **keywords)
+
+
+def _single_level_apply(cls: Any, *arguments: Any, **keywords: Any) -> Any:
+    if _may_have_names(arguments):
+        return _apply(cls, *arguments, **keywords)
+    return super(_SingleLevelFunction, cls).apply(*arguments, **keywords)
+
+
+def _may_have_names(arguments: tuple) -> bool:
+    return not _LOOKED_INTO.isdisjoint(map(type, arguments))
+
+
+def _save_for_backward(self: Any, *tensors: Any) -> None:
+    """Of a function whose ``apply`` a script had kept before."""
+    if _may_have_names(tensors):
+        tensors = tuple(_value_of(tensor) for tensor in tensors)
+    _plain_save(self, *tensors)
+
+
+def _value_of(tensor: Any) -> Any:
+    """A tensor over a parameter's values; of any other the tensor."""
+    if type(tensor) is UsedParameter:
+        tensor = without_stale(tensor)
+    return tensor._castor.runtime.alias_of(tensor._castor) if type(tensor) is ChunkedParameter else tensor
+
+
+_plain_disable = torch.autograd.graph.disable_saved_tensors_hooks
+
+
+@contextlib.contextmanager
+def _disable_saved_tensors_hooks(message: str) -> Iterator[None]:
+    """torch.func takes no hooks around it. Castor's only save memory there."""
+    with without_castors_hooks(), _plain_disable(message):
+        yield
+
+
+_plain_backward = torch.autograd.graph._engine_run_backward
+
+
+def _run_backward(*arguments: Any, **keywords: Any) -> Any:
+    """Where a model's check is due, it watches the backward, whose threads have the modes that were there when it began."""
+    if not any(owner.check.due for owner in _owners):
+        return _plain_backward(*arguments, **keywords)
+    with checked(list(_owners)):
+        return _plain_backward(*arguments, **keywords)
+
+
+def _with_values(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Of functions that take a tensor into a transform without asking ``__torch_function__``."""
+
+    @functools.wraps(function)
+    def take(tensor: Any, *arguments: Any, **keywords: Any) -> Any:
+        return function(_value_of(tensor), *arguments, **keywords)
+
+    return take
+
+
+_PATCHES: tuple[tuple[Any, str, Any], ...] = (
+    (torch.autograd.Function, "apply", classmethod(_apply)),
+    # Which ``Function.apply`` calls in torches whose own is of Python, where scripts have kept that of a class.
+    (_SingleLevelFunction, "apply", classmethod(_single_level_apply)),
+    (FunctionCtx, "save_for_backward", _save_for_backward),
+    (torch.autograd.graph, "disable_saved_tensors_hooks", _disable_saved_tensors_hooks),
+    (torch.autograd.graph, "_engine_run_backward", _run_backward),
+    (torch.autograd, "_engine_run_backward", _run_backward),  # where it is called by torch.autograd.backward and grad
+    (eager_transforms, "_wrap_tensor_for_grad", _with_values(eager_transforms._wrap_tensor_for_grad)),
+    (vmap, "_add_batch_dim", _with_values(vmap._add_batch_dim)),
+)
+_owners: weakref.WeakSet[Any] = weakref.WeakSet()
+_before: list[Any] = []  # what was there, or _NOTHING
+_NOTHING = object()
+
+
+def hold(owner: Any) -> None:
+    """The patches are there until the last owner has called `let_go`, or has died."""
+    _owners.add(owner)
+    if not _before:
+        _before.extend(vars(place).get(name, _NOTHING) for place, name, _ in _PATCHES)
+        for place, name, ours in _PATCHES:
+            setattr(place, name, ours)
+
+
+def let_go(owner: Any) -> None:
+    """Once for an owner, or several times."""
+    _owners.discard(owner)
+    if _owners or not _before:
+        return
+    for (place, name, ours), before in zip(_PATCHES, _before):
+        if vars(place).get(name) is not ours:
+            continue  # somebody has replaced it since, and calls it
+        if before is _NOTHING:
+            delattr(place, name)
+        else:
+            setattr(place, name, before)
+    _before.clear()

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""What autograd keeps of a parameter is right when it is read, whoever's hooks are innermost: cells of helpers/keepers.py next to plain PyTorch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import castor.torch as castor
+import keepers
+from castor.torch._autograd import _activations
+
+WORKER = Path(__file__).parents[1] / "helpers" / "ranks_worker.py"
+
+
+def show(found: dict[str, str]) -> None:
+    """None differs. What does not fit says so, and is counted."""
+    wrong = [f"{cell}: {what}" for cell, what in found.items() if what and what != keepers.DOES_NOT_FIT]
+    print(f"{len(found)} cells, {Counter(found.values())[keepers.DOES_NOT_FIT]} do not fit, {len(wrong)} differ")
+    assert not wrong, "\n".join(wrong[:20])
+    assert Counter(found.values())[keepers.DOES_NOT_FIT] * 50 < len(found)
+
+
+def test_losses_and_gradients_are_those_of_plain_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mover = _activations.HostMover()
+    monkeypatch.setattr(_activations, "mover_of", lambda device: mover)
+    show({str(cell): keepers.difference(cell, keepers.budgets(cell, str(tmp_path), False)) for cell in keepers.cells(420)})
+
+
+def test_they_are_on_two_ranks(tmp_path: Path) -> None:
+    out = tmp_path / "found.json"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(WORKER), "keepers", str(tmp_path), str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=None if "CASTOR_TEST_EVERY_CELL" in os.environ else 400, check=False)
+    assert out.exists(), done.stderr[-4000:]
+    show(json.loads(out.read_text()))
+
+
+class Bypass(nn.Module):
+    """Whose function was kept before anything was wrapped, as a module of kernels keeps its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return _kept_before(torch.tanh(self.first(x)), self.second.weight)
+
+
+class _Product(torch.autograd.Function):
+    addresses: list[int] = []
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x, w)
+        assert w.is_contiguous() and w.stride() == (8, 1)
+        _Product.addresses.append(w.data_ptr())
+        values = torch.frombuffer((keepers.Byte * (w.numel() * 4)).from_address(w.data_ptr()), dtype=torch.float32).view(8, 8)
+        return x @ values.t()
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> Any:
+        x, w = ctx.saved_tensors
+        with torch._C.DisableTorchFunctionSubclass():  # as C++ would read it
+            return g @ w, g.t() @ x
+
+
+_kept_before = _Product.apply
+
+
+@pytest.mark.parametrize("budgets", [{}, {"place": {"*": "host"}}, {"device": "4KiB", "host": "1MiB", "chunk": "512B", "config": {"poison": True}}])
+def test_a_function_that_was_kept_before_gets_memory_with_values(budgets: dict[str, Any]) -> None:
+    """It reads them at an address, as a kernel does."""
+
+    def trained(wrap: bool) -> list[float]:
+        torch.manual_seed(0)
+        model: Any = Bypass()
+        optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
+        if wrap:
+            model, optimizer = castor.wrap(model, optimizer, **budgets)
+        losses = []
+        for step in range(4):
+            loss = model(torch.randn(3, 8, generator=torch.Generator().manual_seed(step))).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+        return losses
+
+    assert trained(wrap=True) == pytest.approx(trained(wrap=False), rel=1e-5)
+
+
+class Stash(nn.Module):
+    """Its forward keeps its weight, for whoever looks later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 4))
+        self.weight.role = "matrix"  # type: ignore[attr-defined]
+        self.seen: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        assert type(self.weight) is nn.Parameter and self.weight.role == "matrix"  # type: ignore[attr-defined]
+        self.weight.last = x.shape[0]  # type: ignore[attr-defined]
+        self.seen.append(self.weight)
+        return x @ self.weight
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("budgets", [{}, {"place": {"*": "host"}}])
+def test_what_a_forward_keeps_of_its_parameter_is_the_parameter(budgets: dict[str, Any], dtype: torch.dtype) -> None:
+    def trained(wrap: bool) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model: Any = Stash().to(dtype)
+        optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.5)
+        if wrap:
+            model, optimizer = castor.wrap(model, optimizer, **budgets)
+        model(torch.ones(3, 4, dtype=dtype)).sum().backward()
+        kept = model.seen[0]
+        assert model.weight.last == 3
+        found = [kept.sum(), kept.grad.clone()]
+        # A penalty in the same step, and what the kept one is after the step.
+        (kept.float() ** 2).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        found += [kept.clone(), kept @ kept]
+        with torch.no_grad():
+            kept.mul_(2)
+        found.append(model.weight.clone())
+        model.seen.clear()
+        found.append(model(torch.ones(1, 4, dtype=dtype)))
+        return [tensor.detach().float().clone() for tensor in found]
+
+    for ours, plain in zip(trained(wrap=True), trained(wrap=False), strict=True):
+        assert torch.allclose(ours, plain, rtol=1e-5 if dtype is torch.float32 else 2e-2)
+
+
+def test_who_freezes_a_parameter_between_two_forwards_has_no_gradient_of_the_second() -> None:
+    for budgets in ({}, {"place": {"*": "host"}}):
+        torch.manual_seed(0)
+        model: Any = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)).to(torch.bfloat16)
+        model, optimizer = castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.5), **budgets)
+        x = torch.ones(2, 4, dtype=torch.bfloat16)
+        model(x).sum().backward()
+        first = castor.gradient(model[0].weight).clone()
+        model[0].requires_grad_(False)
+        model(x).sum().backward()
+        assert torch.equal(castor.gradient(model[0].weight), first)
+        model[0].requires_grad_(True)
+        model(x).sum().backward()
+        assert torch.allclose(castor.gradient(model[0].weight), 2 * first, rtol=2e-2)
+        optimizer.step()
+
+
+def test_what_is_replaced_in_torch_is_there_again_after_the_last_model() -> None:
+    from castor.torch import _patches
+
+    before = [vars(place).get(name) for place, name, _ in _patches._PATCHES]
+    models = []
+    for _ in range(2):
+        model: Any = nn.Linear(2, 2)
+        models.append(castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1)))
+    assert all(vars(place)[name] is ours for place, name, ours in _patches._PATCHES)
+    models.pop()[0]._castor.close()
+    assert all(vars(place)[name] is ours for place, name, ours in _patches._PATCHES)
+    models.pop()[0]._castor.close()
+    if not _patches._owners:  # other tests' models may wait for the collector
+        assert [vars(place).get(name) for place, name, _ in _patches._PATCHES] == before
