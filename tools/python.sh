@@ -48,7 +48,7 @@ if [[ ! -x .venv/bin/python ]]; then
   fi
 fi
 packages=(torch transformers accelerate lightning numpy)
-$example || packages+=(peft pytest)
+$example || packages+=(peft pytest trl)
 if ! .venv/bin/python -c "import ${packages[*]/%/,} sys" 2>/dev/null; then
   if .venv/bin/python -c 'import torch' 2>/dev/null; then
     say "PyPI: ${packages[*]}; torch is there already"

@@ -11,10 +11,9 @@ import torch
 from torch import nn
 
 from castor.errors import FailedPrecondition
+from castor.torch._autograd._alone import is_watched
 from castor.torch._autograd._compile import refuse_cuda_graphs, uncompiled
 from castor.torch._model import Owner, Param, Unit
-
-_inside_transform: Any = torch._C._functorch.peek_interpreter_stack
 
 
 class Place(NamedTuple):
@@ -60,10 +59,11 @@ class ModuleHooks:
         runtime, unit = self._runtime, self._unit
         if runtime is None:
             return
-        if runtime.depth and unit is not None and unit.kept and runtime.uses.stays and not runtime.values.unsettled and _inside_transform() is None:
+        uses = runtime.uses
+        if runtime.depth and unit is not None and unit.kept and uses.stays and not runtime.values.unsettled and (uses.stays_for_good or not is_watched()):
             # As below, for a module inside another: most calls are of these.
-            runtime.uses.begin_kept(unit, not runtime.backward and not runtime.evaluating)
-            if not runtime.uses.stays_for_good:
+            uses.begin_kept(unit, not runtime.backward and not runtime.evaluating)
+            if not uses.stays_for_good:
                 self._show()
             if runtime.backward:
                 runtime.runs_again(unit)
@@ -75,8 +75,8 @@ class ModuleHooks:
         runtime.enter()
         try:
             if unit is not None:
-                runtime.uses.begin(unit, not runtime.backward and not runtime.evaluating)
-                if not runtime.uses.stays_for_good:
+                uses.begin(unit, not runtime.backward and not runtime.evaluating)
+                if not uses.stays_for_good:
                     self._show()
                 if runtime.backward:
                     runtime.runs_again(unit)
@@ -92,14 +92,14 @@ class ModuleHooks:
         runtime, unit = self._runtime, self._unit
         assert runtime is not None
         self._entered -= 1
-        if unit is not None and self._entered == 0 and not runtime.uses.stays_for_good:
-            self._hide()
-        if runtime.depth > 1 and unit is not None and unit.kept:
-            runtime.uses.end(unit, own=True)
-            runtime.depth -= 1
-            return
         if unit is not None:
-            runtime.uses.end(unit, own=True)
+            uses = runtime.uses
+            if self._entered == 0 and not uses.stays_for_good:
+                self._hide()
+            uses.end(unit, own=True)
+            if runtime.depth > 1 and unit.kept:
+                runtime.depth -= 1
+                return
             if unit.block and torch.is_grad_enabled():
                 runtime.blocks.watch(unit, [*tensors_in(result)])
         runtime.leave(result)

@@ -88,7 +88,7 @@ class Param:
 
     __slots__ = (
         "again", "alias", "block", "digest", "dtype", "elements", "format", "frozen", "given", "grad_view", "group", "hole", "kept", "name", "number", "outline", "pins",
-        "plain", "ready", "runtime", "sample", "seen", "shape", "state", "streams", "tensor", "unit", "uses", "version", "view", "watched", "where",
+        "plain", "ready", "runtime", "sample", "seen", "shape", "state", "streams", "tensor", "unit", "uses", "values", "version", "view", "watched", "where",
     )
 
     def __init__(self, runtime: Owner, name: str, tensor: torch.nn.Parameter, dtype: torch.dtype, group: str, frozen: bool) -> None:
@@ -106,9 +106,10 @@ class Param:
         self.view = runtime.device.viewer(self.shape, dtype)  # over its memory
         self.number = -1
         self.hole: Tensor  # one NaN, in its shape
-        self.alias: Optional[Tensor] = None  # a tensor with its values, while it is in use or kept: see _uses.py
+        self.alias: Optional[Tensor] = None  # a tensor with its values, while it is in use: see _uses.py
         self.seen = 0  # the alias's counter of writes, when it was last looked at
-        self.kept = False  # the alias stays when it is not in use
+        self.values: Optional[Tensor] = None  # a view of its chunk, with a lease, where it is kept between uses
+        self.kept = False  # it is
         self.streams: set[int] = set()  # which have a lease of what is kept
         self.grad_view: Viewer  # over its gradient's
         self.unit: Unit
@@ -146,7 +147,7 @@ class Unit:
     def __init__(self, params: tuple[Param, ...], block: bool = False) -> None:
         """`block`: see _blocks.py."""
         self.block = block
-        self.kept = False  # each keeps its alias
+        self.kept = False  # each keeps a view of its chunk
         self.params = params
         self.size = len(params)
         self.ids = (ctypes.c_int32 * self.size)(*(p.number for p in params))

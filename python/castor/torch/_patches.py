@@ -75,7 +75,7 @@ _plain_backward = torch.autograd.graph._engine_run_backward
 
 def _run_backward(*arguments: Any, **keywords: Any) -> Any:
     """Where a model's check is due, it watches the backward, whose threads have the modes that were there when it began."""
-    if not any(owner.check.due for owner in _owners):
+    if not any([owner.check.due for owner in _owners]):
         return _plain_backward(*arguments, **keywords)
     with checked(list(_owners)):
         return _plain_backward(*arguments, **keywords)

@@ -169,7 +169,7 @@ class Runtime:
             # A cast that is kept would outlive what it was made of.
             self._autocast_cache = torch.is_autocast_cache_enabled()
             torch.set_autocast_cache_enabled(False)
-        if self.check.due and not self.backward:
+        if self.check.due and not self.backward and self.check.is_due(self.evaluating):
             self._checks = self.check
             self._checks.__enter__()
         # What was refused has not begun.
@@ -182,6 +182,7 @@ class Runtime:
             return
         if self._checks is not None:
             self._checks.__exit__(None, None, None)
+            self._checks.evaluated |= self.evaluating
             self._checks = None
         if self._autocast_cache is not None:
             torch.set_autocast_cache_enabled(self._autocast_cache)
@@ -343,8 +344,7 @@ class Runtime:
         """What autograd has saved so far is of other weights."""
         self.step_number += 1
         if self.uses.stays:
-            # As torch's optimizers do, so that autograd refuses a graph of the values before.
-            self.uses.values_change([p for p in self.params if p.kept])
+            self.uses.values_change()
 
     def end_step(self) -> None:
         self.gradient_values.forget()

@@ -329,6 +329,8 @@ def test_gradients_of_a_unit_come_from_several_streams(monkeypatch: pytest.Monke
             self.paths = nn.ModuleList(nn.Linear(32, 32) for _ in range(4))
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for p in self.parameters():
+                p.register_hook(lambda gradient: switch(0))  # where the unit began, and its aliases were made
             made = [path(x) for path in self.paths]
             for number, y in enumerate(made):
                 y.register_hook(lambda gradient, number=number: switch(number % 2))
@@ -343,8 +345,8 @@ def test_gradients_of_a_unit_come_from_several_streams(monkeypatch: pytest.Monke
         gpu = FakeGpu.latest
         if several and gpu.now != gpu.streams[to]:
             before, gpu.now = gpu.now, gpu.streams[to]
+            gpu.wait_for(before)  # as autograd has it
             if to:
-                gpu.wait_for(before)
                 gpu.delay(4)
 
     several = False

@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from castor._abi import lib
+from castor.torch._autograd import _alone
 
 Work = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 lib.castor_fake_launch.argtypes = [ctypes.c_void_p, Work, ctypes.c_void_p]
@@ -175,9 +176,18 @@ def queued(current_stream: Any) -> Iterator[QueuedTorch]:
     """What torch computes inside is queued."""
     queue = QueuedTorch(current_stream)
     QueuedTorch.active = queue
+    disable = _alone._disable_current_modes
+
+    @contextlib.contextmanager
+    def disable_but_the_gpu() -> Iterator[None]:
+        with disable(), queue:
+            yield
+
+    _alone._disable_current_modes = disable_but_the_gpu
     try:
         with _ToTheHost(queue), queue:
             yield queue
             queue.wait()
     finally:
         QueuedTorch.active = None
+        _alone._disable_current_modes = disable

@@ -39,6 +39,7 @@ class Check(TorchDispatchMode):
         self._runtime = weakref.ref(runtime)
         self._always = always
         self.due = True
+        self.evaluated = False  # a forward without gradients was checked since it is due
         self.cleared = False  # a step that was not finite was checked
         self._reads: dict[Any, bool] = {}  # by operation
 
@@ -53,6 +54,10 @@ class Check(TorchDispatchMode):
     def after_step(self, finite: bool) -> None:
         self.cleared |= self.due and not finite
         self.due = self._always or not (finite or self.cleared)
+        self.evaluated &= not self.due
+
+    def is_due(self, evaluating: bool) -> bool:
+        return self.due and (self._always or not (evaluating and self.evaluated))
 
     @uncompiled
     def __torch_dispatch__(self, function: Any, types: Any, arguments: tuple = (), keywords: Optional[dict] = None) -> Any:

@@ -15,7 +15,7 @@ import torch.utils.checkpoint
 from torch import Tensor
 
 from castor.torch._autograd._activations import Kept, innermost
-from castor.torch._autograd._alone import inside_transform, unseen
+from castor.torch._autograd._alone import inside_transform, is_watched, unseen
 from castor.torch._autograd._compile import uncompiled
 from castor.torch._model import Owner, Param
 
@@ -40,10 +40,7 @@ def without_castors_hooks() -> Iterator[None]:
 
 def _version_of(p: Param) -> int:
     """Counts the writes to a parameter, those of a use under way too."""
-    if not p.pins or p.alias is None:
-        return p.version
-    with torch._C.DisableTorchFunctionSubclass():
-        return p.version + p.alias._version - p.seen
+    return p.version + p.alias._version - p.seen if p.alias is not None else p.version
 
 
 class _Saved(NamedTuple):
@@ -130,9 +127,8 @@ class SavedTensors:
             p = active.get(tensor.untyped_storage().data_ptr()) if tensor.device.type != "meta" else None
             if p is not None and tensor.dtype is p.dtype:
                 return _Saved(p, tensor.size(), tensor.stride(), tensor.storage_offset(), (runtime.step_number, _version_of(p)))
-            if tensor.dtype in _HALVES and active:
-                with unseen():
-                    cast = self._cast_of(tensor)
+            if tensor.dtype in _HALVES:
+                cast = self._cast_of(tensor)
                 if cast is not None:
                     return cast
             return Kept(tensor, tensor._version) if outer is None else _Other(outer[1], outer[0](tensor))
@@ -148,10 +144,11 @@ class SavedTensors:
         for p in runtime.uses.active.values():
             if p.elements != count or p.dtype is tensor.dtype:
                 continue
-            found = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(storage, 0, (count,), (1,))
-            assert p.alias is not None
-            again = p.alias.detach().reshape(-1).to(tensor.dtype)
-            holds = runtime.device.truth((found.view(torch.int16) == again.view(torch.int16)).all())
+            with unseen():
+                found = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(storage, 0, (count,), (1,))
+                assert p.alias is not None
+                again = p.alias.detach().reshape(-1).to(tensor.dtype)
+                holds = runtime.device.truth((found.view(torch.int16) == again.view(torch.int16)).all())
             if holds() is False:
                 continue
             cast = _Cast(p, tensor, (runtime.step_number, _version_of(p)), holds)
@@ -173,17 +170,19 @@ class SavedTensors:
                 f"{p.name} was written to since the forward, by optimizer.step() as a rule"
             )
         if p.kept:
-            assert p.alias is not None
-            with torch._C.DisableTorchFunctionSubclass():
-                return p.alias.detach()
+            assert p.values is not None
+            return p.values
         return self._runtime.acquire(p.unit)[0] if p.block is None else self._runtime.blocks.value(p)
 
     @uncompiled
     def _unpack(self, kept: Any) -> Tensor:
-        if type(kept) is _Other:
-            return kept.unpack(kept.kept)
-        if type(kept) is Kept:
+        kind = type(kept)
+        if kind is _Saved and not is_watched():
+            return self._value_of(kept.param, kept.when).as_strided(kept.size, kept.stride, kept.offset)
+        if kind is Kept:
             return kept.tensor_unchanged()
+        if kind is _Other:
+            return kept.unpack(kept.kept)
         with unseen():
             return self._again(kept)
 

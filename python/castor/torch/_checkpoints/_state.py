@@ -60,18 +60,16 @@ def gathered(of: Tensors, write: bool = False) -> Iterator[None]:
                 raise FailedPrecondition("gathered(write=True) is inside a step, whose gradients are of the old values: call optimizer.step() "
                                          "or optimizer.zero_grad() before")
     exact: list[Any] = []  # of parameters in low precision, what is not written keeps its master
-    before: list[Any] = []
     try:
         for p in params:
             with uninterrupted():
                 values = read(p)
-                before.append((p.alias, p.seen))
                 p.runtime.uses.lend(p, values.to(p.runtime.device.torch_device, p.dtype))
                 exact.append(values if write else None)
         with torch.no_grad() if write else contextlib.nullcontext():
             yield
     finally:
-        written = [p.runtime.uses.take_back(p, *its) for p, its in zip(params, before)]
+        written = [p.runtime.uses.take_back(p) for p in params[: len(exact)]]
     if write:
         for p, now, old in zip(params, written, exact):
             now = now.cpu()

@@ -64,13 +64,19 @@ class Cpu:
 
     def viewer(self, shape: torch.Size, dtype: torch.dtype) -> Viewer:
         array: Any = ctypes.c_byte * (shape.numel() * dtype.itemsize)
+        at, over = array.from_address, torch.frombuffer
+
+        def flat(address: Optional[int], lease: Any) -> torch.Tensor:
+            buffer = at(address)
+            buffer.lease = lease
+            return over(buffer, dtype=dtype)
 
         def view(address: Optional[int], lease: Any) -> torch.Tensor:
-            buffer = array.from_address(address)
-            buffer.lease = lease
-            return torch.frombuffer(buffer, dtype=dtype).view(shape)
+            return flat(address, lease).view(shape)
 
-        return view if shape.numel() else _empty(shape, dtype, self.torch_device)
+        if not shape.numel():
+            return _empty(shape, dtype, self.torch_device)
+        return flat if len(shape) == 1 else view
 
     def truth(self, flag: torch.Tensor) -> Callable[[], Optional[bool]]:
         """What says whether a flag is set: None while that is not known."""

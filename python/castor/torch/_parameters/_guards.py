@@ -42,7 +42,6 @@ def _set_requires_grad(p: Param, value: bool = True) -> None:
             f"parameter {p.name} was frozen at castor.wrap, so there is no room for its gradient and its states: wrap it while it is "
             "trained, and freeze it then"
         )
-    p.runtime.uses.renew(p)
 
 
 # By what torch calls for it, with the arguments behind the parameter.

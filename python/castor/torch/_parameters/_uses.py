@@ -9,7 +9,8 @@ parameter is its own alias.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import weakref
+from collections.abc import Sequence
 from typing import Any, Optional
 
 import torch
@@ -21,8 +22,11 @@ from castor.torch._model import SAMPLE, TRAINING_FORWARD, Owner, Param, Unit
 from castor.torch._parameters._params import ChunkedParameter, UsedParameter
 from castor.torch._parameters._values import increment_versions
 
-# The same elements with a gradient and a counter of their own: in-place writes of one are not checked against the other's geometry.
-_linked: Callable[..., Tensor] = torch.ops.aten._unsafe_view.default
+# The same memory, and a backward that does nothing. Of all such operations the cheapest.
+_linked: Any = torch.ops.aten.alias.default._op
+_Without: Any = torch._C._ExcludeDispatchKeyGuard
+_VIEWS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+_MANY = 1 << 14  # aliases
 
 
 class Uses:
@@ -31,11 +35,12 @@ class Uses:
     def __init__(self, runtime: Owner) -> None:
         self._runtime = runtime
         self.active: dict[int, Param] = {}  # by address
-        self.may_stay = False  # parameters may keep their aliases from their first use to the end of the step, as chunks stay where they are
+        self.may_stay = False  # parameters may keep views of chunks that stay where they are, from their first use to the end of the step
         self.stays = False  # they do
-        self.stays_for_good = False  # beyond the step: chunks are masters themselves, and whatever writes to an alias has written
+        self.stays_for_good = False  # beyond the step: chunks are masters themselves, and whatever writes to a view has written
         self.written_late: Optional[Param] = None  # by ``.data`` in a forward, as it was not in its first
-        self._kept: list[Unit] = []  # which keep aliases
+        self._kept: list[Unit] = []  # which keep views
+        self._handed: list[weakref.ref[Tensor]] = []  # aliases of kept views that graphs of this step may have
         self._further: dict[tuple[int, ...], list[Tensor]] = {}  # of the same chunks, on lease for other streams
         self._on_gpu = runtime.device.follow is not None
         self._samples_every = 16 if self._on_gpu else 1  # forwards: on a GPU the host waits
@@ -57,48 +62,57 @@ class Uses:
                 return self._begin_rest(unit, counts)
         runtime = self._runtime
         views = runtime.acquire(unit)
-        with torch._C.DisableTorchFunctionSubclass():
-            for p, view, address in zip(unit.params, views, unit.addresses):
-                self._hand_out(p, view, address or 0)
-                p.uses += counts
-        # An alias that is made in inference mode serves no training.
-        if self.stays and (self.stays_for_good or not runtime.evaluating) and not torch.is_inference_mode_enabled():
+        for p, alias, address in zip(unit.params, self._aliases(unit, views), unit.addresses):
+            p.where = address or 0
+            self._use(p, alias)
+            p.uses += counts
+        if self.stays and (self.stays_for_good or not runtime.evaluating):
             stream = runtime.device.current_stream()
-            for p in unit.params:
-                p.kept = True
+            for p, view in zip(unit.params, views):
+                p.values, p.kept = view, True
                 p.streams.add(stream)
             unit.kept = True
             self._kept.append(unit)
 
     def begin_kept(self, unit: Unit, counts: bool) -> None:
-        """The same of a unit whose parameters have kept their aliases."""
+        """The same of a unit whose parameters have kept their views."""
         if self._on_gpu:
-            device = self._runtime.device
-            stream = device.current_stream()
-            if any(stream not in p.streams for p in unit.params):
-                # A lease of its own has this stream wait, and be waited for.
-                views = self._runtime.acquire(unit)
-                stream = device.current_stream()
-                self._further[(stream, *(p.number for p in unit.params))] = views
-                for p in unit.params:
-                    p.streams.add(stream)
-        values = self._runtime.values
+            self._follow(unit)
+        if self.stays_for_good:
+            copies = bool(self._runtime.values)
+            for p in unit.params:
+                if p.pins:
+                    p.pins += 1
+                else:
+                    leaf: Any = p.tensor
+                    leaf.__class__ = p.plain
+                    if copies or p.watched > 0 or leaf._version != p.seen:
+                        self._use(p, leaf)
+                    else:
+                        p.alias = leaf
+                        p.pins = 1
+                        if self._runtime.packs and p.where:
+                            self.active[p.where] = p
+                p.uses += counts
+            return
         for p in unit.params:
             if p.pins:
-                p.pins += 1
-            else:
-                alias: Any = p.alias
-                alias.__class__ = p.plain
-                if alias._version != p.seen:
-                    self._keep_write(p)
-                if values and values.has(p):
-                    p.watched = max(p.watched, 1)  # a copy's alias is to show what a forward writes by .data
-                if p.watched > 0:
-                    p.digest = self._digest(p)
-                p.pins = 1
-                if self._runtime.packs and p.elements:
-                    self.active[p.where] = p
+                return self._begin_rest(unit, counts)
+        # Anew for each use, since autograd goes back in the order in which aliases were made.
+        for p, alias in zip(unit.params, self._aliases(unit, [p.values for p in unit.params])):
+            self._use(p, alias)
             p.uses += counts
+
+    def _follow(self, unit: Unit) -> None:
+        """A lease of its own has the current stream wait, and be waited for."""
+        device = self._runtime.device
+        stream = device.current_stream()
+        if any(stream not in p.streams for p in unit.params):
+            views = self._runtime.acquire(unit)
+            stream = device.current_stream()
+            self._further[(stream, *(p.number for p in unit.params))] = views
+            for p in unit.params:
+                p.streams.add(stream)
 
     def _begin_rest(self, unit: Unit, counts: bool) -> None:
         rest = tuple(p for p in unit.params if not p.pins)
@@ -109,30 +123,51 @@ class Uses:
                 p.pins += 1
                 p.uses += counts
 
-    def _hand_out(self, p: Param, view: Tensor, address: int) -> None:
-        """`view`: over its lease."""
-        leaf = p.tensor
+    def _aliases(self, unit: Unit, views: Sequence[Any]) -> list[Any]:
+        """`views`: over leases."""
         if self.stays_for_good:
-            leaf.data = view
-            alias: Tensor = leaf
-        else:
-            alias = linked(leaf, view, p.shape)
-            vars(alias).update(vars(leaf))
-            alias._castor_step = self._runtime.step_number  # type: ignore[attr-defined]
+            with torch._C.DisableTorchFunctionSubclass():
+                for p, view in zip(unit.params, views):
+                    p.tensor.data = view
+            return [p.tensor for p in unit.params]
+        made: list[Any] = []
+        step, stays = self._runtime.step_number, self.stays
+        remembers = stays and torch.is_grad_enabled()
+        with _Linking():
+            for p, view in zip(unit.params, views):
+                leaf = p.tensor
+                if leaf.requires_grad:
+                    alias: Any = _linked(leaf)
+                    alias.data = view
+                    if remembers:
+                        self._handed.append(weakref.ref(alias))
+                else:
+                    alias = view.detach() if stays else view
+                attributes = vars(alias)
+                attributes.update(vars(leaf))
+                attributes["_castor_step"] = step
+                made.append(alias)
+        if len(self._handed) > _MANY:
+            self._handed = [reference for reference in self._handed if reference() is not None]
+        return made
+
+    def _use(self, p: Param, alias: Any) -> None:
         alias.__class__ = p.plain
-        p.alias, p.seen = alias, alias._version
+        before, p.alias, p.seen = p.seen, alias, alias._version
+        if alias is p.tensor and p.kept and p.seen != before:
+            p.seen = before
+            self._keep_write(p)  # between two uses
         if self.stays and self._runtime.values.has(p):
-            p.watched = max(p.watched, 1)  # as above
-        p.pins = 1
-        p.where = address
+            p.watched = max(p.watched, 1)  # a copy's alias is to show what a forward writes by .data
         if p.watched > 0:
             p.digest = self._digest(p)
-        if address:
-            self.active[address] = p
+        p.pins = 1
+        if p.where and (self._runtime.packs or not self.stays):
+            self.active[p.where] = p
 
     def end(self, unit: Unit, own: bool = False) -> None:
         """`own`: at the end of a forward of the unit's module."""
-        if is_watched():
+        if not self.stays_for_good and is_watched():
             with unseen():
                 return self._end(unit, own)
         self._end(unit, own)
@@ -144,35 +179,39 @@ class Uses:
                 alias: Any = p.alias
                 if alias._version != p.seen or (p.watched > 0 and self._changed(p, own)):
                     self._keep_write(p)
-                self._put_away(p, alias)
+                if p.kept and alias is p.tensor:
+                    alias.__class__ = ChunkedParameter
+                    p.alias = None
+                else:
+                    self._put_away(p, alias)
                 if self.active and self.active.get(p.where) is p:
                     del self.active[p.where]
 
-    def _put_away(self, p: Param, alias: Any) -> None:
+    @staticmethod
+    def _put_away(p: Param, alias: Any) -> None:
         if alias is p.tensor:
-            if not p.kept:
-                alias.data = p.hole
-                p.alias = None
+            alias.data = p.hole
             alias.__class__ = ChunkedParameter
-            return
-        if len(vars(alias)) > len(vars(p.tensor)) + 1:
-            vars(p.tensor).update((name, value) for name, value in vars(alias).items() if name != "_castor_step")
-        alias.__class__ = UsedParameter
-        if not p.kept:
-            p.alias = None
+        else:
+            attributes = vars(alias)
+            if len(attributes) > len(vars(p.tensor)) + 1:
+                vars(p.tensor).update((name, value) for name, value in attributes.items() if name != "_castor_step")
+            alias.__class__ = UsedParameter
+        p.alias = None
 
     def lend(self, p: Param, values: Tensor) -> None:
         """A use of values in memory of torch's, until `take_back`."""
-        with torch._C.DisableTorchFunctionSubclass():
-            p.alias = linked(p.tensor, values, p.shape)
-            p.alias.__class__ = p.plain
+        stays, self.stays_for_good = self.stays_for_good, False
+        (p.alias,) = self._aliases(p.unit, [values])
+        self.stays_for_good = stays
+        p.alias.__class__ = p.plain  # type: ignore[union-attr]
         p.pins += 1
 
-    def take_back(self, p: Param, alias: Optional[Tensor], seen: int) -> Tensor:
-        """Ends a use that `lend` began, with the alias that there was before. Returns the values as they are."""
+    @staticmethod
+    def take_back(p: Param) -> Tensor:
+        """Ends a use that `lend` began. Returns the values as they are."""
         assert p.alias is not None
-        values = p.alias.detach()
-        p.alias, p.seen = alias, seen
+        values, p.alias = p.alias.detach(), None
         p.pins -= 1
         return values
 
@@ -184,8 +223,9 @@ class Uses:
             p.version += alias._version - p.seen
             p.seen = alias._version
             if alias is not p.tensor:
-                torch.autograd.graph.increment_version(p.tensor)
-        self._runtime.values.keep(p, alias.detach())
+                increment_versions([p.tensor])
+        with unseen():
+            self._runtime.values.keep(p, alias.detach())
 
     def _changed(self, p: Param, own: bool) -> bool:
         """Whether a forward wrote to ``weight.data``, which no counter says. One that does so does it in its first calls, as a rule."""
@@ -198,8 +238,9 @@ class Uses:
 
     def _digest(self, p: Param) -> int:
         assert p.alias is not None
-        values = p.alias.detach()
-        return self._runtime.values.digest_of(values if p.sample is None else values.reshape(-1)[p.sample : p.sample + SAMPLE])
+        with unseen():
+            values = p.alias.detach()
+            return self._runtime.values.digest_of(values if p.sample is None else values.reshape(-1)[p.sample : p.sample + SAMPLE])
 
     def sample(self) -> None:
         """Has the next use of one parameter looked at, of each in its turn: a forward may begin late to write to ``weight.data``."""
@@ -213,82 +254,82 @@ class Uses:
                 p.watched = 1
                 p.sample = turn * SAMPLE % max(p.elements, 1)
 
-    # Aliases that stay.
+    # Views that stay.
 
     def choose(self) -> None:
-        """Whether parameters keep aliases: where every chunk has its home on the device, whole."""
+        """Whether parameters keep views: where every chunk has its home on the device, whole."""
         runtime = self._runtime
         self.stays = self.may_stay and all(
             not p.elements or (p.block is None and runtime.engine.param(p.number).homes[_abi.PARAM] == _abi.DEVICE) for p in runtime.params)
 
     def let_go(self) -> None:
-        """Parameters give back the aliases that they keep to the end of a step."""
+        """Parameters give back the views that they keep to the end of a step."""
         if self._kept and not self.stays_for_good:
-            with torch._C.DisableTorchFunctionSubclass():
-                for p in self._runtime.params:
-                    if p.kept and not p.pins and p.alias is not None and p.alias._version != p.seen:
-                        self._keep_write(p)  # torch alone saw that write, and a master is elsewhere
             self.drop()
         self._runtime.flush()
 
     def keep_none(self) -> None:
-        """No parameter keeps an alias any more."""
+        """No parameter keeps a view any more."""
         self.stays = self.may_stay = False
         self.drop()
 
     def drop(self) -> None:
-        """Castor itself has no tensor over a chunk's memory any more. Parameters may keep aliases anew."""
+        """Castor itself has no tensor over a chunk's memory any more. Parameters may keep views anew."""
         kept = [p for p in self._runtime.params if p.kept]
-        self.values_change(kept)  # for graphs, which refer to the aliases
-        with torch._C.DisableTorchFunctionSubclass():
+        if self.stays_for_good:
+            self._count_changes(kept)  # for graphs, which refer to the parameters themselves
+        with unseen(), torch._C.DisableTorchFunctionSubclass():
             for p in kept:
-                self._forget(p)
+                p.kept, p.values = False, None
+                p.streams.clear()
+                if self.stays_for_good and not p.pins:
+                    p.tensor.data = p.hole
         for unit in self._kept:
             unit.kept = False
         self._kept.clear()
         self._further.clear()
         self._runtime.flush()
 
-    def renew(self, p: Param) -> None:
-        """Its next use has another alias: what the present one's gradient is for has changed."""
-        if p.kept and p.alias is not p.tensor:
-            self._forget(p)
-            for unit in self._kept:
-                if p in unit.params:
-                    unit.kept = False
+    # Changes of values, as autograd counts them.
+
+    def values_change(self) -> None:
+        """Autograd is to refuse graphs of the values before, as behind torch's optimizers."""
+        if self.stays_for_good:
+            return self._count_changes([p for p in self._runtime.params if p.kept])
+        increment_versions([alias for reference in self._handed if (alias := reference()) is not None])
+        self._handed.clear()
 
     @staticmethod
-    def _forget(p: Param) -> None:
-        p.kept = False
-        p.streams.clear()
-        if not p.pins:
-            if p.alias is p.tensor:
-                p.tensor.data = p.hole
-            p.alias = None
+    def _count_changes(params: list[Param]) -> None:
+        increment_versions([p.tensor for p in params])
+        for p in params:
+            p.version += 1
+            p.seen += 1
 
     def count_write(self, p: Param) -> None:
         """A write that came to the chunk by another way than an alias."""
         p.version += 1
         increment_versions([p.tensor] if p.alias is None or p.alias is p.tensor else [p.tensor, p.alias])
-        p.seen += p.alias is not None
-
-    def values_change(self, params: Iterable[Param]) -> None:
-        """Counts a change of kept values, as autograd does. Nothing changes frozen ones."""
-        changed = [p for p in params if p.alias is not None and (p.alias is p.tensor or not p.frozen)]
-        increment_versions([p.alias for p in changed if p.alias is not None])
-        for p in changed:
-            p.version += 1
-            p.seen += 1
+        p.seen += p.alias is not None or self.stays_for_good
 
 
-def linked(leaf: Tensor, values: Tensor, shape: torch.Size) -> Tensor:
-    """A tensor over these values, whose gradient is the leaf's."""
-    if not leaf.requires_grad:
-        return values
-    if torch.is_grad_enabled():
-        alias = _linked(leaf, shape)
-    else:
-        with torch.enable_grad():  # a forward without gradients may have a part with
-            alias = _linked(leaf, shape)
-    alias.data = values
-    return alias
+class _Linking:
+    """Inside, `_linked` gives a tensor whose gradient is the leaf's, and no view of the leaf: torch would check a view's writes against the geometry
+    that the leaf has."""
+
+    __slots__ = ("_keys", "_names", "_with_gradients")
+
+    def __enter__(self) -> None:
+        self._names = torch._C.DisableTorchFunctionSubclass()
+        self._names.__enter__()
+        self._keys = _Without(_VIEWS)
+        self._keys.__enter__()
+        self._with_gradients = torch.is_grad_enabled()
+        if not self._with_gradients:
+            torch._C._set_grad_enabled(True)  # a forward without gradients may have a part with
+
+    def __exit__(self, *what: Any) -> None:
+        if not self._with_gradients:
+            torch._C._set_grad_enabled(False)
+        self._keys.__exit__(*what)
+        self._names.__exit__(*what)
