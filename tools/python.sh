@@ -48,8 +48,9 @@ if [[ ! -x .venv/bin/python ]]; then
   fi
 fi
 packages=(torch transformers accelerate lightning numpy)
-$example || packages+=(peft pytest trl)
-if ! .venv/bin/python -c "import ${packages[*]/%/,} sys" 2>/dev/null; then
+$example || packages+=(peft pytest pytest-xdist trl)
+modules=("${packages[@]/pytest-xdist/xdist}")
+if ! .venv/bin/python -c "import ${modules[*]/%/,} sys" 2>/dev/null; then
   if .venv/bin/python -c 'import torch' 2>/dev/null; then
     say "PyPI: ${packages[*]}; torch is there already"
   else

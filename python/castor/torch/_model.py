@@ -20,6 +20,7 @@ from castor.torch._machine._device import Viewer
 # Two training forwards, or as many other uses: looking at all bytes takes time, on a GPU the host's as well.
 WATCHED, TRAINING_FORWARD = 32, 16
 SAMPLE = 1 << 18  # elements
+NEVER = -1  # no values' digest
 
 
 class Owner(Protocol):

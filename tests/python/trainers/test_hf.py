@@ -35,3 +35,27 @@ def test_the_trainer_trains_saves_and_goes_on(tmp_path: Path, ranks: int) -> Non
             assert norm == pytest.approx(their_norm, rel=2e-3)
     rest = run("castor-resumed", ranks, tmp_path)
     assert rest == got, "from the checkpoint on the same steps are made"
+
+
+def test_the_log_counts_steps_that_were_not_finite(tmp_path: Path) -> None:
+    import torch
+    import transformers
+
+    from castor.hf import CastorTrainer
+    from hf_worker import Tokens
+    from models import gpt2
+
+    class Diverging(transformers.TrainerCallback):
+        """Of the second step's loss."""
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, model: Any = None, **more: Any) -> None:
+            model.diverges = state.global_step == 1
+
+    torch.manual_seed(0)
+    model: Any = gpt2()
+    model.transformer.ln_f.register_forward_hook(lambda _module, _inputs, output: output * (float("inf") if getattr(model, "diverges", False) else 1.0))
+    arguments = transformers.TrainingArguments(output_dir=str(tmp_path), max_steps=3, per_device_train_batch_size=2, logging_steps=1, report_to=[], use_cpu=True,
+                                               save_strategy="no", disable_tqdm=True, logging_nan_inf_filter=False)
+    trainer = CastorTrainer(model=model, args=arguments, train_dataset=Tokens(), callbacks=[Diverging()])
+    trainer.train()
+    assert [log.get("skipped_steps", 0) for log in trainer.state.log_history if "loss" in log] == [0, 1, 1]

@@ -115,6 +115,32 @@ def small_models() -> None:
               f"castor {statistics.median(times[1]) * 1e6:.0f} us, median of ratios {ratio:.2f}, {torch.get_num_threads()} threads")
 
 
+def layers() -> None:
+    """The thread time of a step of many layers with tiny matrices, where Python is most of it: states on the device, and on the host."""
+    config = GPT2Config(n_layer=24, n_embd=16, n_head=2, n_positions=16, vocab_size=64, resid_pdrop=0, attn_pdrop=0, embd_pdrop=0, use_cache=False)
+    ids = torch.randint(64, (1, 8))
+    for dtype in (torch.float32, torch.bfloat16):
+        runs = []
+        for wrap in (None, {}, {"place": {"*": "host"}}):
+            torch.manual_seed(0)
+            model: Any = GPT2LMHeadModel(config).to(dtype)
+            optimizer: Any = torch.optim.AdamW(model.parameters(), foreach=True)
+            runs.append((model, optimizer) if wrap is None else castor.wrap(model, optimizer, **wrap))
+        times: list[list[float]] = [[] for _ in runs]
+        for round_number in range(100):
+            for which, (model, optimizer) in enumerate(runs):
+                begin = time.thread_time()
+                loss = model(input_ids=ids, labels=ids).loss
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                if round_number >= 40:
+                    times[which].append(time.thread_time() - begin)
+        plain, device, host = (statistics.median(those) * 1e3 for those in times)
+        print(f"GPT-2 of 24 tiny layers, {str(dtype).removeprefix('torch.')}, thread time of a step: plain {plain:.1f} ms, castor {device:.1f} ms with states on the "
+              f"device ({device / plain:.2f}), {host:.1f} ms on the host ({host / plain:.2f})")
+
+
 def trainer() -> None:
     """The Trainer of transformers on a tiny model: its steps, and all of it, which is bound by how the Trainer and castor.wrap begin."""
     import tempfile
@@ -163,6 +189,7 @@ def main() -> None:
     options.add_argument("--nvme")
     chosen = options.parse_args()
     small_models()
+    layers()
     trainer()
     calls(1000)
     if chosen.rounds > 0:

@@ -17,7 +17,7 @@ from torch import Tensor
 from castor.errors import FailedPrecondition, InvalidArgument, Unavailable
 from castor.sizes import format_size
 from castor.torch._autograd._compile import is_compiling
-from castor.torch._model import Param
+from castor.torch._model import NEVER, Param
 from castor.torch._parameters._guards import GUARDS
 from castor.torch._parameters._values import call, collect, replaced
 
@@ -129,7 +129,12 @@ class ChunkedParameter(torch.nn.Parameter):
             with torch._C.DisableTorchFunctionSubclass():
                 return function(*arguments, **keywords)
         first = found[0]
+        writes = _writes(function, arguments, keywords)
+        if writes and torch.is_grad_enabled() and any(p.tensor.requires_grad for p in found) and function not in _WITHOUT_GRADIENTS:
+            raise RuntimeError(f"a leaf Variable that requires grad is being used in an in-place operation: {first.name}")
         if all(p.pins for p in found):
+            if function == _WRITE_DATA:
+                first.watched, first.digest = max(first.watched, 1), NEVER  # which no counter says
             return in_use(found, function, arguments, keywords)
         if function is Tensor.copy_ and first.runtime.takes_copies:
             first.write(arguments[1])
@@ -138,14 +143,8 @@ class ChunkedParameter(torch.nn.Parameter):
             return _set_data(first, arguments[1])
         if function == _READ_DATA:
             function = Tensor.detach  # whose writes are counted
-        elif torch.is_grad_enabled() and function not in _WITHOUT_GRADIENTS:
-            trained = any(p.tensor.requires_grad for p in found)
-            if not _writes(function, arguments, keywords):
-                return first.runtime.call_with(found, function, arguments, keywords)
-            if trained:
-                raise RuntimeError(f"a leaf Variable that requires grad is being used in an in-place operation: {first.name}")
-        elif first.runtime.depth and not _writes(function, arguments, keywords) and function not in _WITHOUT_GRADIENTS:
-            return first.runtime.call_with(found, function, arguments, keywords)  # within a forward, in the chunk's own memory
+        elif not writes and function not in _WITHOUT_GRADIENTS and (torch.is_grad_enabled() or first.runtime.depth):
+            return first.runtime.call_with(found, function, arguments, keywords)  # without gradients too within a forward, in the chunk's own memory
         return call(found, function, arguments, keywords)
 
     def _refuse_memory(self, name: str) -> Any:
