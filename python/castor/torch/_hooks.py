@@ -81,6 +81,7 @@ class ModuleHooks:
                 if runtime.backward:
                     runtime.runs_again(unit)
         except BaseException:
+            self._hide()
             runtime.leave(None)
             raise
         self._entered += 1
@@ -120,6 +121,13 @@ class ModuleHooks:
                     at[key] = p.tensor
             except LookupError:
                 continue
+
+    def reset(self) -> None:
+        """The forward is over."""
+        self._entered = 0
+        for at, key, p in self._places:
+            if getattr(at[key], "_castor", None) is p:
+                at[key] = p.tensor
 
     def __deepcopy__(self, memo: Any) -> ModuleHooks:
         return ModuleHooks(None, None)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Optional, Protocol
 
 import torch
@@ -21,6 +22,7 @@ from castor.torch._machine._device import Viewer
 WATCHED, TRAINING_FORWARD = 32, 16
 SAMPLE = 1 << 18  # elements
 NEVER = -1  # no values' digest
+METHODS = ("register_hook", "register_post_accumulate_grad_hook")  # that change a parameter, called on an alias too
 
 
 class Owner(Protocol):
@@ -84,11 +86,15 @@ def _format_of(tensor: Tensor) -> torch.memory_format:
     return torch.contiguous_format
 
 
+def _call_method(tensor: Tensor, name: str, *arguments: Any, **keywords: Any) -> Any:
+    return getattr(tensor, name)(*arguments, **keywords)
+
+
 class Param:
     """What Castor knows of one parameter."""
 
     __slots__ = (
-        "again", "alias", "block", "digest", "dtype", "elements", "format", "frozen", "given", "grad_view", "group", "hole", "kept", "name", "number", "outline", "pins",
+        "again", "alias", "block", "digest", "dtype", "elements", "format", "frozen", "given", "grad_view", "group", "hole", "kept", "methods", "name", "number", "outline", "pins",
         "plain", "ready", "runtime", "sample", "seen", "shape", "state", "streams", "tensor", "unit", "uses", "values", "version", "view", "watched", "where",
     )
 
@@ -119,6 +125,7 @@ class Param:
         self.where = 0  # its address in the last use
         self.version = 0  # changes of its values that autograd is to know of
         self.outline = torch.empty(self.shape, dtype=dtype, device="meta")  # of its values' memory
+        self.methods: dict[str, Callable[..., Any]] = {name: partial(_call_method, tensor, name) for name in METHODS}
         self.watched = WATCHED  # while positive, digests from before and after a use are compared
         self.digest = 0
         self.sample: Optional[int] = None  # the element at which a part begins that alone is looked at; None: all

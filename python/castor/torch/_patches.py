@@ -75,10 +75,22 @@ _plain_backward = torch.autograd.graph._engine_run_backward
 
 def _run_backward(*arguments: Any, **keywords: Any) -> Any:
     """Where a model's check is due, it watches the backward, whose threads have the modes that were there when it began."""
-    if not any([owner.check.due for owner in _owners]):
+    if not any([owner.check.due for owner in _owners]) and torch._C._is_torch_function_enabled():
         return _plain_backward(*arguments, **keywords)
-    with checked(list(_owners)):
+    # Who was given names has called this with their functions turned off, and a backward may compute forwards again.
+    with checked(list(_owners)), torch._C._EnableTorchFunction():
         return _plain_backward(*arguments, **keywords)
+
+
+_plain_node: Any = torch.autograd.graph._get_grad_fn_or_grad_acc
+
+
+def _grad_fn_or_grad_acc(tensor: Any) -> Any:
+    """Of a parameter, which graphs have by its name."""
+    if type(tensor) is UsedParameter:
+        tensor = tensor._castor.tensor
+    with torch._C.DisableTorchFunctionSubclass() if type(tensor) is ChunkedParameter else contextlib.nullcontext():
+        return _plain_node(tensor)
 
 
 def _with_values(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -99,6 +111,7 @@ _PATCHES: tuple[tuple[Any, str, Any], ...] = (
     (torch.autograd.graph, "disable_saved_tensors_hooks", _disable_saved_tensors_hooks),
     (torch.autograd.graph, "_engine_run_backward", _run_backward),
     (torch.autograd, "_engine_run_backward", _run_backward),  # where it is called by torch.autograd.backward and grad
+    (torch.autograd.graph, "_get_grad_fn_or_grad_acc", _grad_fn_or_grad_acc),
     (eager_transforms, "_wrap_tensor_for_grad", _with_values(eager_transforms._wrap_tensor_for_grad)),
     (vmap, "_add_batch_dim", _with_values(vmap._add_batch_dim)),
 )

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import sys
 import weakref
 from typing import Any, Callable, Iterable, Optional, Sequence
 
@@ -23,7 +24,8 @@ from castor.torch._autograd._check import Check
 from castor.torch._autograd._gradient_values import GradientValues
 from castor.torch._autograd._gradients import Gradients, told_of
 from castor.torch._autograd._saves import SavedTensors
-from castor.torch._hooks import address_of, tensors_in
+from castor.torch._autograd._compile import uncompiled
+from castor.torch._hooks import ModuleHooks, address_of, tensors_in
 from castor.torch._machine._device import Gpu
 from castor.torch._machine._placement import Placement
 from castor.torch._model import Param, Unit
@@ -78,6 +80,7 @@ class Runtime:
         self._saves = SavedTensors(self)
         self.check = Check(self, always=False)
         self._checks: Optional[Check] = None  # under way in this forward
+        self.module_hooks: list[ModuleHooks] = []
         self._autocast_cache: Optional[bool] = None  # what it was before the forward
         self.packs = False  # what autograd saves is looked at
         self._pointed_at: dict[int, Tensor] = {}  # by number
@@ -106,6 +109,7 @@ class Runtime:
         except CastorError as error:
             raise told_of(unit.params, error) from None
 
+    @uncompiled
     def call_with(self, found: Iterable[Param], function: Callable, arguments: tuple, keywords: dict) -> Any:
         """Calls a function outside the parameters' own modules with their values. It asks again for those of other models."""
         params = tuple({id(p): p for p in found if p.runtime is self}.values())
@@ -144,8 +148,11 @@ class Runtime:
 
     # Modules.
 
+    @uncompiled
     def enter(self) -> None:
         """The first of nested modules begins."""
+        if self._checks is not None and not self._checks.lives():
+            self._forget_forward()
         if self.out_of_memory and self.depth == 0 and not self.evaluating:
             self._recover()
         if self.values.unsettled:
@@ -170,20 +177,20 @@ class Runtime:
             self._autocast_cache = torch.is_autocast_cache_enabled()
             torch.set_autocast_cache_enabled(False)
         if self.check.due and not self.backward and self.check.is_due(self.evaluating):
-            self._checks = self.check
+            self._checks, self.check.of = self.check, sys._getframe(2)  # the caller of a hook, or of call_with
             self._checks.__enter__()
         # What was refused has not begun.
         self.depth = 1
 
+    @uncompiled
     def leave(self, result: Any) -> None:
         """The first of nested modules ends."""
         self.depth -= 1
         if self.depth:
             return
         if self._checks is not None:
-            self._checks.__exit__(None, None, None)
             self._checks.evaluated |= self.evaluating
-            self._checks = None
+            self._end_check()
         if self._autocast_cache is not None:
             torch.set_autocast_cache_enabled(self._autocast_cache)
             self._autocast_cache = None
@@ -197,6 +204,25 @@ class Runtime:
             for tensor in tensors_in(result):
                 if tensor.requires_grad:
                     tensor.register_hook(self.backward_begins)
+
+    def _forget_forward(self) -> None:
+        """An interrupt has ended one, which calls no hook."""
+        self._end_check()
+        self._saves.end()
+        for hooks in self.module_hooks:
+            hooks.reset()
+        self.uses.reset()
+        self.depth = 0
+        self.flush()
+        if self.evaluating:
+            self.evaluating = False
+            self.engine.end_evaluation()
+
+    def _end_check(self) -> None:
+        check, self._checks = self._checks, None
+        if check is not None:
+            check.of = None
+            check.__exit__(None, None, None)
 
     def flush(self) -> None:
         self.leases.end_those_over()

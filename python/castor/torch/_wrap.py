@@ -410,7 +410,9 @@ def _hook(runtime: Runtime, model: nn.Module, units: Sequence[Any], ignore: Sequ
         if own or module is model:
             unit = Unit(tuple(own.values()), block=bool(whole) and runtime.engine.world.size > 1) if own else None
             places = places_in(module.modules() if whole else (module,), runtime.by_tensor)
-            ModuleHooks(runtime, unit, places).add_to(module)
+            hooks = ModuleHooks(runtime, unit, places)
+            hooks.add_to(module)
+            runtime.module_hooks.append(hooks)
             if unit is not None and unit.block:
                 for p in unit.params:
                     p.block = unit

@@ -143,3 +143,55 @@ def test_it_is_beside_the_modes_of_a_script() -> None:
         optimizer.step()
         counts.append(counter.get_total_flops())
     assert counts[0] == counts[1] > 0
+
+
+def test_a_parameter_that_was_given_other_memory_is_read_there() -> None:
+    """The operations of a backward are for the tensors that they were given, names or not."""
+
+    class Normed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(8, 8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.weight.data = self.weight.data / self.weight.data.norm()
+            return x @ self.weight
+
+    gradients = []
+    for wrap in (False, True):
+        torch.manual_seed(0)
+        model: Any = nn.Sequential(nn.Linear(8, 8), Normed(), nn.Linear(8, 2))
+        optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
+        if wrap:
+            model, optimizer = castor.wrap(model, optimizer, check=True)
+        x = torch.ones(2, 8, requires_grad=True)
+        model(x).pow(2).mean().backward()
+        gradients.append(x.grad)
+    assert torch.allclose(gradients[0], gradients[1])  # type: ignore[arg-type]
+
+
+def test_an_interrupt_leaves_no_check_behind() -> None:
+    """Torch calls no hook then."""
+
+    class Interrupted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+            self.raises = False
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.first(x)
+            if self.raises:
+                raise KeyboardInterrupt
+            return self.second(x)
+
+    torch.manual_seed(0)
+    model: Any = Interrupted()
+    model, optimizer = castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), **TIGHT)
+    model.raises = True
+    with pytest.raises(KeyboardInterrupt):
+        model(torch.ones(2, 8))
+    model.raises = False
+    optimizer.zero_grad()
+    model(torch.ones(2, 8))
+    assert torch._C._len_torch_dispatch_stack() == 0

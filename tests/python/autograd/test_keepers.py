@@ -175,3 +175,75 @@ def test_what_is_replaced_in_torch_is_there_again_after_the_last_model() -> None
     models.pop()[0]._castor.close()
     if not _patches._owners:  # other tests' models may wait for the collector
         assert [vars(place).get(name) for place, name, _ in _patches._PATCHES] == before
+
+
+class Two(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 6), nn.Linear(6, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(torch.tanh(self.first(x)))
+
+
+def inputs_of_a_backward(model: Any, loss: torch.Tensor) -> list[torch.Tensor]:
+    loss.backward(inputs=[model.first.weight, model.second.bias])
+    return [model.first.weight.grad, model.second.bias.grad]
+
+
+def gradients_asked_for(model: Any, loss: torch.Tensor) -> list[torch.Tensor]:
+    return [*torch.autograd.grad(loss, list(model.parameters()))]
+
+
+def penalty_on_gradients(model: Any, loss: torch.Tensor) -> list[torch.Tensor]:
+    gradients = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+    sum(gradient.pow(2).sum() for gradient in gradients).backward()  # type: ignore[union-attr]
+    return [p.grad for p in model.parameters()]
+
+
+def hook_on_several(model: Any, loss: torch.Tensor) -> list[torch.Tensor]:
+    seen: list[Any] = []
+    torch.autograd.graph.register_multi_grad_hook(list(model.parameters()), seen.extend)
+    loss.backward()
+    return seen
+
+
+@pytest.mark.parametrize("ask", [inputs_of_a_backward, gradients_asked_for, penalty_on_gradients, hook_on_several])
+@pytest.mark.parametrize("budgets", [{}, {"place": {"*": "host"}}])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_graphs_have_parameters_by_their_names(ask: Any, budgets: dict[str, Any], dtype: torch.dtype) -> None:
+    found = []
+    for wrap in (False, True):
+        torch.manual_seed(0)
+        model: Any = Two().to(dtype)
+        optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
+        if wrap:
+            model, optimizer = castor.wrap(model, optimizer, **budgets)
+        found.append([gradient.clone() for gradient in ask(model, model(torch.ones(3, 4, dtype=dtype)).float().pow(2).mean())])
+    for plain, ours in zip(*found, strict=True):
+        assert torch.allclose(plain, ours, rtol=1e-5 if dtype is torch.float32 else 3e-2, atol=1e-6)
+
+
+@pytest.mark.parametrize("budgets", [{}, {"place": {"*": "host"}}])
+def test_hooks_and_attributes_that_a_forward_gives_its_parameter_stay(budgets: dict[str, Any]) -> None:
+    class Hooked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4, 4))
+            self.weight.calls = 0  # type: ignore[attr-defined]
+            self.weight.gone = True  # type: ignore[attr-defined]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.weight.calls == 0:  # type: ignore[attr-defined]
+                self.weight.register_hook(lambda gradient: 2 * gradient)
+                del self.weight.gone  # type: ignore[attr-defined]
+            self.weight.calls += 1  # type: ignore[attr-defined]
+            return x @ self.weight
+
+    model: Any = Hooked()
+    model, optimizer = castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), **budgets)
+    for step in range(3):
+        model(torch.ones(1, 4)).sum().backward()
+        assert torch.equal(castor.gradient(model.weight), torch.full((4, 4), 2.0))
+        optimizer.step()
+        assert model.weight.calls == step + 1 and not hasattr(model.weight, "gone")

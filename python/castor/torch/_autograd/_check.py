@@ -9,6 +9,7 @@ arguments with the memory that all names of a model share.
 from __future__ import annotations
 
 import contextlib
+import sys
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any, Optional
@@ -42,6 +43,7 @@ class Check(TorchDispatchMode):
         self.evaluated = False  # a forward without gradients was checked since it is due
         self.cleared = False  # a step that was not finite was checked
         self._reads: dict[Any, bool] = {}  # by operation
+        self.of: Any = None  # the frame whose forward is watched; None: a backward is, too
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -50,6 +52,13 @@ class Check(TorchDispatchMode):
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # which would import the compiler: `uncompiled` does the same
+
+    def lives(self) -> bool:
+        """Whether the forward goes on. An interrupt calls no hook, and leaves the mode behind."""
+        frame: Any = sys._getframe(1) if self.of is not None else None
+        while frame is not None and frame is not self.of:
+            frame = frame.f_back
+        return frame is self.of
 
     def after_step(self, finite: bool) -> None:
         self.cleared |= self.due and not finite
@@ -65,10 +74,12 @@ class Check(TorchDispatchMode):
         reads = self._reads.get(function)
         if reads is None:
             reads = self._reads[function] = _reads_values(function)
-        if reads:
-            with torch._C.DisableTorchFunctionSubclass():
+        if not isinstance(function, torch._ops.OpOverload):
+            return function(*arguments, **keywords)  # which calls code of the script's
+        with torch._C.DisableTorchFunctionSubclass():  # the operation is for these very tensors
+            if reads and self.lives():
                 self._look_at((*arguments, *keywords.values()), function)
-        return function(*arguments, **keywords)
+            return function(*arguments, **keywords)
 
     def _look_at(self, of: Any, function: Any) -> None:
         for one in of:

@@ -121,7 +121,9 @@ class Replacements:
             )
         for parameters, key, tensor, name in self._places:
             now = parameters.get(key)
-            if now is not tensor and now is not None:
+            if now is not tensor and now is not None and getattr(now, "_castor", None) is tensor._castor:
+                parameters[key] = tensor  # for its alias, which an interrupt has left there
+            elif now is not tensor and now is not None:
                 raise FailedPrecondition(
                     f"parameter {name} was replaced by another after castor.wrap, which nothing trains: write its values inside "
                     "castor.gathered([...], write=True), or replace it before castor.wrap"

@@ -75,8 +75,10 @@ _WITHOUT_GRADIENTS = _names("detach item tolist numpy __float__ __int__ __bool__
 _ASKS = ("__index__", "__int__", "__invert__")
 
 
+# What looks for a parameter in a graph, where it is by its name.
+_OF_GRAPH = {torch.autograd.grad, torch.autograd.backward, Tensor.backward}
 # What is asked of a tensor as the parameter that it is.
-_OF_PARAMETER = {_READ_GRAD, *_WRITE_GRAD, _READ_DATA, _WRITE_DATA, Tensor.detach, *GUARDS, Tensor.register_post_accumulate_grad_hook, Tensor.is_leaf.__get__}  # type: ignore[attr-defined]
+_OF_PARAMETER = _OF_GRAPH | {Tensor.register_hook, Tensor.requires_grad_, Tensor.requires_grad.__get__, Tensor.grad_fn.__get__, _READ_GRAD, *_WRITE_GRAD, _READ_DATA, _WRITE_DATA, Tensor.detach, *GUARDS, Tensor.register_post_accumulate_grad_hook, Tensor.is_leaf.__get__}  # type: ignore[attr-defined]
 
 
 def _of_memory(p: Param, function: Callable, arguments: tuple, keywords: dict) -> Any:
@@ -120,6 +122,9 @@ class ChunkedParameter(torch.nn.Parameter):
             if guard is not None:
                 guard(arguments[0]._castor, *arguments[1:], **keywords)
             with torch._C.DisableTorchFunctionSubclass():
+                return function(*arguments, **keywords)
+        if function in _OF_GRAPH:
+            with torch._C.DisableTorchFunctionSubclass():  # to the graph, whose backward _patches.py has served again
                 return function(*arguments, **keywords)
         inactive: list[ChunkedParameter] = []
         collect(arguments, ChunkedParameter, inactive)
@@ -211,6 +216,14 @@ class UsedParameter(torch.nn.Parameter):
                 return function(*arguments, **keywords)
         names = {id(alias): alias._castor.tensor for alias in aliases}
         return function(*replaced(arguments, names), **replaced(keywords, names))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in vars(self):
+            vars(self._castor.tensor)[name] = value
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(self)["_castor"].tensor, name)  # what somebody has set since
 
     def __deepcopy__(self, memo: Any) -> Any:
         return copy.deepcopy(self._castor.tensor, memo)

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from castor import _abi
 from castor.torch._autograd._alone import is_watched, unseen
-from castor.torch._model import SAMPLE, TRAINING_FORWARD, Owner, Param, Unit
+from castor.torch._autograd._compile import uncompiled
+from castor.torch._model import METHODS, SAMPLE, TRAINING_FORWARD, Owner, Param, Unit
 from castor.torch._parameters._params import ChunkedParameter, UsedParameter
 from castor.torch._parameters._values import increment_versions
 
@@ -27,6 +28,7 @@ _linked: Any = torch.ops.aten.alias.default._op
 _Without: Any = torch._C._ExcludeDispatchKeyGuard
 _VIEWS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
 _MANY = 1 << 14  # aliases
+_FEWEST = len(METHODS) + 2  # attributes of an alias
 
 
 class Uses:
@@ -41,12 +43,14 @@ class Uses:
         self.written_late: Optional[Param] = None  # by ``.data`` in a forward, as it was not in its first
         self._kept: list[Unit] = []  # which keep views
         self._handed: list[weakref.ref[Tensor]] = []  # aliases of kept views that graphs of this step may have
+        self._many = _MANY
         self._further: dict[tuple[int, ...], list[Tensor]] = {}  # of the same chunks, on lease for other streams
         self._on_gpu = runtime.device.follow is not None
         self._samples_every = 16 if self._on_gpu else 1  # forwards: on a GPU the host waits
 
     # Begin and end.
 
+    @uncompiled
     def begin(self, unit: Unit, counts: bool) -> None:
         """Makes parameters usable; each is until as many `end` as `begin`. `counts`: a gradient is expected of this use."""
         if is_watched():
@@ -74,6 +78,7 @@ class Uses:
             unit.kept = True
             self._kept.append(unit)
 
+    @uncompiled
     def begin_kept(self, unit: Unit, counts: bool) -> None:
         """The same of a unit whose parameters have kept their views."""
         if self._on_gpu:
@@ -145,10 +150,12 @@ class Uses:
                     alias = view.detach() if stays else view
                 attributes = vars(alias)
                 attributes.update(vars(leaf))
+                attributes.update(p.methods)
                 attributes["_castor_step"] = step
                 made.append(alias)
-        if len(self._handed) > _MANY:
+        if len(self._handed) > self._many:
             self._handed = [reference for reference in self._handed if reference() is not None]
+            self._many = max(2 * len(self._handed), _MANY)
         return made
 
     def _use(self, p: Param, alias: Any) -> None:
@@ -165,6 +172,7 @@ class Uses:
         if p.where and (self._runtime.packs or not self.stays):
             self.active[p.where] = p
 
+    @uncompiled
     def end(self, unit: Unit, own: bool = False) -> None:
         """`own`: at the end of a forward of the unit's module."""
         if not self.stays_for_good and is_watched():
@@ -193,17 +201,32 @@ class Uses:
             alias.data = p.hole
             alias.__class__ = ChunkedParameter
         else:
-            attributes = vars(alias)
-            if len(attributes) > len(vars(p.tensor)) + 1:
-                vars(p.tensor).update((name, value) for name, value in attributes.items() if name != "_castor_step")
+            attributes, own = vars(alias), vars(p.tensor)
+            if len(attributes) > _FEWEST or len(own) > 1:
+                for name in [name for name in own if name not in attributes]:
+                    del own[name]
+                own.update((name, value) for name, value in attributes.items() if name not in p.methods and name != "_castor_step")
             alias.__class__ = UsedParameter
         p.alias = None
+
+    def reset(self) -> None:
+        """No use is under way."""
+        for p in self._runtime.params:
+            if p.pins:
+                p.pins = 0
+                p.tensor.__class__ = ChunkedParameter
+                if p.alias is not None and p.alias is not p.tensor:
+                    p.alias.__class__ = UsedParameter
+                p.alias = None
+        self.active.clear()
 
     def lend(self, p: Param, values: Tensor) -> None:
         """A use of values in memory of torch's, until `take_back`."""
         stays, self.stays_for_good = self.stays_for_good, False
-        (p.alias,) = self._aliases(p.unit, [values])
-        self.stays_for_good = stays
+        try:
+            (p.alias,) = self._aliases(p.unit, [values])
+        finally:
+            self.stays_for_good = stays
         p.alias.__class__ = p.plain  # type: ignore[union-attr]
         p.pins += 1
 
@@ -211,7 +234,10 @@ class Uses:
     def take_back(p: Param) -> Tensor:
         """Ends a use that `lend` began. Returns the values as they are."""
         assert p.alias is not None
-        values, p.alias = p.alias.detach(), None
+        values = p.alias.detach()
+        p.alias.__class__ = UsedParameter
+        vars(p.alias)["_castor_step"] = -1  # a write to it comes too late
+        p.alias = None
         p.pins -= 1
         return values
 

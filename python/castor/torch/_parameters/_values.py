@@ -23,6 +23,7 @@ from torch import Tensor
 from castor.errors import FailedPrecondition
 from castor.sizes import format_size
 from castor.torch._autograd._alone import unseen
+from castor.torch._autograd._compile import uncompiled
 from castor.torch._model import Owner, Param
 
 log = logging.getLogger("castor")
@@ -123,12 +124,14 @@ class Values:
 
     # Access.
 
+    @uncompiled
     def take(self, params: list[Param]) -> list[_Copy]:
         """Copies of these, for somebody who calls `taken` when done."""
         if self._copies:
             self._let_go()
         return list(self._take(params).values())
 
+    @uncompiled
     def taken(self, copies: list[_Copy]) -> None:
         self.unsettled = True
         for copy in copies:
