@@ -177,8 +177,8 @@ class Runtime:
             self._autocast_cache = torch.is_autocast_cache_enabled()
             torch.set_autocast_cache_enabled(False)
         if self.check.due and not self.backward and self.check.is_due(self.evaluating):
-            self._checks, self.check.of = self.check, sys._getframe(2)  # the caller of a hook, or of call_with
-            self._checks.__enter__()
+            self._checks = self.check
+            self._checks.begin(sys._getframe(2))  # the caller of a hook, or of call_with
         # What was refused has not begun.
         self.depth = 1
 
@@ -221,8 +221,7 @@ class Runtime:
     def _end_check(self) -> None:
         check, self._checks = self._checks, None
         if check is not None:
-            check.of = None
-            check.__exit__(None, None, None)
+            check.end()
 
     def flush(self) -> None:
         self.leases.end_those_over()

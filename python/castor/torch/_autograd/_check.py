@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any, Optional
@@ -43,7 +44,8 @@ class Check(TorchDispatchMode):
         self.evaluated = False  # a forward without gradients was checked since it is due
         self.cleared = False  # a step that was not finite was checked
         self._reads: dict[Any, bool] = {}  # by operation
-        self.of: Any = None  # the frame whose forward is watched; None: a backward is, too
+        self.of: Any = None  # the frame whose forward is watched; None: no forward is
+        self.thread = 0  # of that frame
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -54,11 +56,23 @@ class Check(TorchDispatchMode):
         return False  # which would import the compiler: `uncompiled` does the same
 
     def lives(self) -> bool:
-        """Whether the forward goes on. An interrupt calls no hook, and leaves the mode behind."""
-        frame: Any = sys._getframe(1) if self.of is not None else None
+        """Whether the forward goes on, as far as this thread can tell. An interrupt calls no hook, and leaves the mode behind."""
+        if self.of is None or self.thread != threading.get_ident():
+            return True
+        frame: Any = sys._getframe(1)
         while frame is not None and frame is not self.of:
             frame = frame.f_back
         return frame is self.of
+
+    def begin(self, frame: Any) -> None:
+        """Watches a forward that lasts as long as this frame."""
+        self.of, self.thread = frame, threading.get_ident()
+        self.__enter__()
+
+    def end(self) -> None:
+        """Once for each `begin`."""
+        self.of = None
+        self.__exit__(None, None, None)
 
     def after_step(self, finite: bool) -> None:
         self.cleared |= self.due and not finite
@@ -71,11 +85,11 @@ class Check(TorchDispatchMode):
     @uncompiled
     def __torch_dispatch__(self, function: Any, types: Any, arguments: tuple = (), keywords: Optional[dict] = None) -> Any:
         keywords = keywords or {}
+        if not isinstance(function, torch._ops.OpOverload):
+            return function(*arguments, **keywords)  # which calls code of the script's
         reads = self._reads.get(function)
         if reads is None:
             reads = self._reads[function] = _reads_values(function)
-        if not isinstance(function, torch._ops.OpOverload):
-            return function(*arguments, **keywords)  # which calls code of the script's
         with torch._C.DisableTorchFunctionSubclass():  # the operation is for these very tensors
             if reads and self.lives():
                 self._look_at((*arguments, *keywords.values()), function)
@@ -95,15 +109,13 @@ class Check(TorchDispatchMode):
     def _refuse(self, function: Any, name: str) -> None:
         raise FailedPrecondition(
             f"{function} reads parameter {name} where it has no values, past what Castor serves, as code in C++ does: the result would be wrong. "
-            f"Do it inside the forward of the parameter's own module, hand the parameter to a function of torch's or to an autograd Function's apply, "
+            "Do it inside the forward of the parameter's own module, hand the parameter to a function of torch's or to an autograd Function's apply, "
             "or put castor.gathered around it"
         )
 
 
 def _reads_values(function: Any) -> bool:
-    schema = getattr(function, "_schema", None)
-    if schema is None:
-        return True
+    schema = function._schema
     is_view = any(made.alias_info is not None and not made.alias_info.is_write for made in schema.returns)
     return not is_view and schema.name not in _OF_SHAPE
 

@@ -77,7 +77,7 @@ _ASKS = ("__index__", "__int__", "__invert__")
 
 # What looks for a parameter in a graph, where it is by its name.
 _OF_GRAPH = {torch.autograd.grad, torch.autograd.backward, Tensor.backward}
-# What is asked of a tensor as the parameter that it is.
+# Questions that an alias hands on to its parameter.
 _OF_PARAMETER = _OF_GRAPH | {Tensor.register_hook, Tensor.requires_grad_, Tensor.requires_grad.__get__, Tensor.grad_fn.__get__, _READ_GRAD, *_WRITE_GRAD, _READ_DATA, _WRITE_DATA, Tensor.detach, *GUARDS, Tensor.register_post_accumulate_grad_hook, Tensor.is_leaf.__get__}  # type: ignore[attr-defined]
 
 
