@@ -94,7 +94,7 @@ class Param:
     """What Castor knows of one parameter."""
 
     __slots__ = (
-        "again", "alias", "block", "digest", "dtype", "elements", "format", "frozen", "given", "grad_view", "group", "hole", "kept", "methods", "name", "number", "outline", "pins",
+        "again", "alias", "block", "digest", "dtype", "elements", "format", "frozen", "given", "grad_view", "group", "hole", "kept", "marks", "name", "number", "outline", "pins",
         "plain", "ready", "runtime", "sample", "seen", "shape", "state", "streams", "tensor", "unit", "uses", "values", "version", "view", "watched", "where",
     )
 
@@ -125,7 +125,7 @@ class Param:
         self.where = 0  # its address in the last use
         self.version = 0  # changes of its values that autograd is to know of
         self.outline = torch.empty(self.shape, dtype=dtype, device="meta")  # of its values' memory
-        self.methods: dict[str, Callable[..., Any]] = {name: partial(_call_method, tensor, name) for name in METHODS}
+        self.marks: dict[str, Any] = {"_castor": self, "_castor_step": -1, **{name: partial(_call_method, tensor, name) for name in METHODS}}  # of an alias
         self.watched = WATCHED  # while positive, digests from before and after a use are compared
         self.digest = 0
         self.sample: Optional[int] = None  # the element at which a part begins that alone is looked at; None: all

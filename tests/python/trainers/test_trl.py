@@ -17,7 +17,7 @@ WORKER = Path(__file__).parents[1] / "helpers" / "trl_worker.py"
 
 @pytest.mark.parametrize(("ranks", "whats"), [
     (1, ["sft", "sft lora", "dpo", "dpo lora", "trainer", "trainer lora"]),
-    (2, ["sft", "sft lora", "dpo lora", "trainer lora"]),
+    (2, ["sft", "sft lora", "dpo", "dpo lora", "trainer", "trainer lora"]),
 ])
 def test_losses_are_those_of_the_plain_trainer_and_no_step_is_skipped(ranks: int, whats: list[str], tmp_path: Path) -> None:
     out = tmp_path / "found.json"

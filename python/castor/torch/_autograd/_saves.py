@@ -124,7 +124,7 @@ class SavedTensors:
 
         @uncompiled
         def pack(tensor: Tensor) -> Any:
-            p = active.get(tensor.untyped_storage().data_ptr()) if tensor.device.type != "meta" else None
+            p = active.get(tensor.untyped_storage().data_ptr()) if not tensor.is_meta else None
             if p is not None and tensor.dtype is p.dtype:
                 return _Saved(p, tensor.size(), tensor.stride(), tensor.storage_offset(), (runtime.step_number, _version_of(p)))
             if tensor.dtype in _HALVES:
@@ -174,11 +174,17 @@ class SavedTensors:
             return p.values
         return self._runtime.acquire(p.unit)[0] if p.block is None else self._runtime.blocks.value(p)
 
+    def _again_of(self, kept: _Saved) -> Tensor:
+        values = self._value_of(kept.param, kept.when)
+        if kept.size == kept.param.shape and kept.stride == values.stride() and not kept.offset:
+            return values
+        return values.as_strided(kept.size, kept.stride, kept.offset)
+
     @uncompiled
     def _unpack(self, kept: Any) -> Tensor:
         kind = type(kept)
         if kind is _Saved and not is_watched():
-            return self._value_of(kept.param, kept.when).as_strided(kept.size, kept.stride, kept.offset)
+            return self._again_of(kept)
         if kind is Kept:
             return kept.tensor_unchanged()
         if kind is _Other:
@@ -188,7 +194,7 @@ class SavedTensors:
 
     def _again(self, kept: Any) -> Tensor:
         if type(kept) is _Saved:
-            return self._value_of(kept.param, kept.when).as_strided(kept.size, kept.stride, kept.offset)
+            return self._again_of(kept)
         self._let_casts_go()
         if kept.tensor is not None:
             return kept.tensor

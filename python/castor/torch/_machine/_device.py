@@ -65,6 +65,7 @@ class Cpu:
     def viewer(self, shape: torch.Size, dtype: torch.dtype) -> Viewer:
         array: Any = ctypes.c_byte * (shape.numel() * dtype.itemsize)
         at, over = array.from_address, torch.frombuffer
+        sizes: tuple[Any, ...] = tuple(shape) or ((),)  # one by one: torch takes three times as long over a torch.Size
 
         def flat(address: Optional[int], lease: Any) -> torch.Tensor:
             buffer = at(address)
@@ -72,7 +73,7 @@ class Cpu:
             return over(buffer, dtype=dtype)
 
         def view(address: Optional[int], lease: Any) -> torch.Tensor:
-            return flat(address, lease).view(shape)
+            return flat(address, lease).view(*sizes)
 
         if not shape.numel():
             return _empty(shape, dtype, self.torch_device)

@@ -19,7 +19,7 @@ from torch import Tensor
 from castor import _abi
 from castor.torch._autograd._alone import is_watched, unseen
 from castor.torch._autograd._compile import uncompiled
-from castor.torch._model import METHODS, SAMPLE, TRAINING_FORWARD, Owner, Param, Unit
+from castor.torch._model import SAMPLE, TRAINING_FORWARD, Owner, Param, Unit
 from castor.torch._parameters._params import ChunkedParameter, UsedParameter
 from castor.torch._parameters._values import increment_versions
 
@@ -28,7 +28,6 @@ _linked: Any = torch.ops.aten.alias.default._op
 _Without: Any = torch._C._ExcludeDispatchKeyGuard
 _VIEWS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
 _MANY = 1 << 14  # aliases
-_FEWEST = len(METHODS) + 2  # attributes of an alias
 
 
 class Uses:
@@ -148,10 +147,11 @@ class Uses:
                         self._handed.append(weakref.ref(alias))
                 else:
                     alias = view.detach() if stays else view
-                attributes = vars(alias)
-                attributes.update(vars(leaf))
-                attributes.update(p.methods)
-                attributes["_castor_step"] = step
+                own, marks = vars(leaf), p.marks
+                marks["_castor_step"] = step
+                if len(own) > 1:
+                    vars(alias).update(own)
+                vars(alias).update(marks)
                 made.append(alias)
         if len(self._handed) > self._many:
             self._handed = [reference for reference in self._handed if reference() is not None]
@@ -201,11 +201,11 @@ class Uses:
             alias.data = p.hole
             alias.__class__ = ChunkedParameter
         else:
-            attributes, own = vars(alias), vars(p.tensor)
-            if len(attributes) > _FEWEST or len(own) > 1:
+            attributes, own, marks = vars(alias), vars(p.tensor), p.marks
+            if len(attributes) > len(marks) or len(own) > 1:
                 for name in [name for name in own if name not in attributes]:
                     del own[name]
-                own.update((name, value) for name, value in attributes.items() if name not in p.methods and name != "_castor_step")
+                own.update((name, value) for name, value in attributes.items() if name not in marks or name in own)
             alias.__class__ = UsedParameter
         p.alias = None
 
