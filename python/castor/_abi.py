@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from ctypes import (
     CFUNCTYPE,
     POINTER,
@@ -297,8 +298,21 @@ lib = _load()
 
 
 # Functions of castor.h that errors name, as a script in Python has them.
-_IN_PYTHON = {"castor_engine_step": "optimizer.step()", "castor_engine_update_early": "update_in_backward=True", "castor_engine_resume": "castor.wake(model)",
-              "castor_engine_park": "castor.sleep(model)", "castor_engine_clip_gradients": "clip_grad_norm_"}
+IN_PYTHON = {
+    "castor_engine_abandon": "optimizer.zero_grad()", "castor_engine_begin_micro_batch": "a forward", "castor_engine_clip_gradients": "clip_grad_norm_",
+    "castor_engine_close": "the end of the model", "castor_engine_finish_gradients": "reading p.grad", "castor_engine_finish_save": "the next castor.save",
+    "castor_engine_grad": "loss.backward()", "castor_engine_load": "castor.load", "castor_engine_park": "castor.sleep(model)",
+    "castor_engine_reseal": "other budgets", "castor_engine_resume": "castor.wake(model)", "castor_engine_save": "castor.save", "castor_engine_seal": "castor.wrap",
+    "castor_engine_set_loss_scale": "setting the loss scale", "castor_engine_set_update": "castor.wrap", "castor_engine_set_updates": "optimizer.load_state_dict",
+    "castor_engine_step": "optimizer.step()", "castor_engine_update_early": "update_in_backward=True", "castor_engine_write": "writing values",
+    "castor_engine_write_back": "writing values",
+}
+_NAMES = re.compile(r"\bcastor_engine_\w+")
+
+
+def in_python(words: str) -> str:
+    """A message of the library's, as a script in Python reads it."""
+    return _NAMES.sub(lambda found: IN_PYTHON.get(found[0], found[0]), words)
 
 
 def error(code: int) -> CastorError:
@@ -306,9 +320,7 @@ def error(code: int) -> CastorError:
     words = lib.castor_last_error().decode(errors="replace")
     if words == "engine is null":
         return FailedPrecondition("the wrapped model is gone: keep it as long as its optimizer, its parameters and losses computed by it are used")
-    for name, here in _IN_PYTHON.items():
-        words = words.replace(name, here)
-    return BY_CODE.get(code, CastorError)(words)
+    return BY_CODE.get(code, CastorError)(in_python(words))
 
 
 def check(code: int) -> None:

@@ -7,23 +7,38 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import threading
 from collections.abc import Callable, Sequence, Iterable
 from typing import Any, NamedTuple, Optional, Union
 
 from castor import _abi
 from castor._abi import check, lib
-from castor._interrupts import interruptible
+from castor._interrupts import defer_handlers, uninterrupted
 from castor.errors import CastorError, InvalidArgument, code_of
+
+
+_answering: set[int] = set()  # threads
+
+
+def is_in_callback() -> bool:
+    """Whether a call of the library's, which has not returned, has this thread run a callback."""
+    return threading.get_ident() in _answering
 
 
 def answer(function: Callable[..., None], *arguments: Any) -> int:
     """Runs a callback of Castor's; what it raises is what the call that ran it fails with."""
+    thread = threading.get_ident()
+    outermost = thread not in _answering
     try:
+        _answering.add(thread)
         function(*arguments)
         return 0
     except BaseException as error:  # no exception gets through C
         lib.castor_set_error(f"{type(error).__name__}: {error}".encode())
         return code_of(error)
+    finally:
+        if outermost:
+            _answering.discard(thread)
 
 
 class OneHost(NamedTuple):
@@ -69,13 +84,13 @@ class World:
         self.closers: list[Callable[[], None]] = []  # of what must be gone before the world goes
         if meeting is not None:
             self.rank, self.size = meeting.rank, meeting.size
-            with interruptible():
-                if isinstance(meeting, OneHost):
-                    check(lib.castor_world_create_shared(self.rank, self.size, meeting.name.encode(), options, ctypes.byref(self.handle)))
-                else:
-                    options.gpu = meeting.ordinal
-                    told = _abi.NcclUniqueId.from_buffer_copy(meeting.id)
-                    check(lib.castor_world_create_nccl(self.rank, self.size, told, options, ctypes.byref(self.handle)))
+            defer_handlers()
+            if isinstance(meeting, OneHost):
+                check(lib.castor_world_create_shared(self.rank, self.size, meeting.name.encode(), options, ctypes.byref(self.handle)))
+            else:
+                options.gpu = meeting.ordinal
+                told = _abi.NcclUniqueId.from_buffer_copy(meeting.id)
+                check(lib.castor_world_create_nccl(self.rank, self.size, told, options, ctypes.byref(self.handle)))
             return
         if collectives is None:
             check(lib.castor_world_create(1, options, ctypes.byref(self.handle)))
@@ -92,8 +107,8 @@ class World:
             barrier=_abi.Barrier(lambda _, seq: answer(collectives.barrier)),
             abort=_abi.Abort(lambda _, why: answer(collectives.abort, why.decode(errors="replace")) and None),
         )
-        with interruptible():
-            check(lib.castor_world_create_callbacks(self.rank, self.size, self._kept, options, ctypes.byref(self.handle)))
+        defer_handlers()
+        check(lib.castor_world_create_callbacks(self.rank, self.size, self._kept, options, ctypes.byref(self.handle)))
 
     def record(self, path: str, first_step: int = 0, last_step: int = 0, every: int = 1) -> None:
         """Engines made from now on record what they do to a file, for ``castor report``; of some steps, or of all (0)."""
@@ -173,8 +188,8 @@ class Engine:
         moments are an estimate, room is left for that.
         """
         options = _abi.SealOptions(grow=1, held=_moments(held), held_count=len(held), estimate=int(estimate))
-        with interruptible():
-            check(lib.castor_engine_seal(self.handle, options))
+        defer_handlers()
+        check(lib.castor_engine_seal(self.handle, options))
         self._kept.clear()
 
     def reseal(self, device: int = 0, host: int = 0, held: Sequence[tuple[Sequence[int], Sequence[int]]] = ()) -> None:
@@ -184,25 +199,25 @@ class Engine:
         """
         seal = _abi.SealOptions(grow=1, held=_moments(held), held_count=len(held)) if held else _abi.SealOptions(grow=1)
         options = _abi.ResealOptions(device_budget_bytes=device, host_budget_bytes=host, seal=ctypes.pointer(seal))
-        with interruptible():
-            check(lib.castor_engine_reseal(self.handle, options))
+        defer_handlers()
+        check(lib.castor_engine_reseal(self.handle, options))
 
     def park(self, tier: int) -> tuple[int, str]:
         """Empties the device. Bytes that remain there, and what would make room for them."""
         made = _abi.Park()
-        with interruptible():
-            check(lib.castor_engine_park(self.handle, tier, ctypes.byref(made)))
+        defer_handlers()
+        check(lib.castor_engine_park(self.handle, tier, ctypes.byref(made)))
         return made.remaining_bytes, (made.shortfall or b"").decode()
 
     def resume(self) -> None:
         """Undoes `park`."""
-        with interruptible():
-            check(lib.castor_engine_resume(self.handle))
+        defer_handlers()
+        check(lib.castor_engine_resume(self.handle))
 
     def step(self, lr: float) -> _abi.Step:
         step = _abi.Step()
-        with interruptible():
-            check(lib.castor_engine_step(self.handle, lr, ctypes.byref(step)))
+        defer_handlers()
+        check(lib.castor_engine_step(self.handle, lr, ctypes.byref(step)))
         return step
 
     def update_early(self, lr: float) -> None:
@@ -234,25 +249,25 @@ class Engine:
 
     def read(self, param: int, state: int, address: int, elements: int) -> None:
         """Whole values of a state as fp32. All ranks call it."""
-        with interruptible():
-            check(lib.castor_engine_read(self.handle, param, state, address, elements))
+        defer_handlers()
+        check(lib.castor_engine_read(self.handle, param, state, address, elements))
 
     def write(self, param: int, state: int, address: int, elements: int) -> None:
         """The same the other way. All ranks write the same values."""
-        with interruptible():
-            check(lib.castor_engine_write(self.handle, param, state, address, elements))
+        defer_handlers()
+        check(lib.castor_engine_write(self.handle, param, state, address, elements))
 
     def write_back(self, params: list[int], addresses: list[int]) -> None:
         """Values of several parameters, of which only what differs in the parameters' own type is new. All ranks call it with the same."""
         count = len(params)
-        with interruptible():
-            check(lib.castor_engine_write_back(self.handle, (ctypes.c_int32 * count)(*params), (ctypes.c_void_p * count)(*addresses), count))
+        defer_handlers()
+        check(lib.castor_engine_write_back(self.handle, (ctypes.c_int32 * count)(*params), (ctypes.c_void_p * count)(*addresses), count))
 
     def least_of_ranks(self, words: list[int]) -> list[int]:
         """In the place of each word the least that any rank has. All ranks call it with as many."""
         there = (ctypes.c_int64 * len(words))(*words)
-        with interruptible():
-            check(lib.castor_engine_least_of_ranks(self.handle, there, len(words)))
+        defer_handlers()
+        check(lib.castor_engine_least_of_ranks(self.handle, there, len(words)))
         return list(there)
 
     def set_updates(self, param: int, updates: int) -> None:
@@ -284,8 +299,8 @@ class Engine:
         options = _abi.SaveOptions(
             trainer=ctypes.cast(kept, ctypes.c_void_p), trainer_size=len(trainer), keep=keep, background=int(background)
         )
-        with interruptible():
-            check(lib.castor_engine_save(self.handle, os.fsencode(directory), options))
+        defer_handlers()
+        check(lib.castor_engine_save(self.handle, os.fsencode(directory), options))
 
     def finish_save(self) -> str:
         path = ctypes.c_char_p()
@@ -303,8 +318,8 @@ class Engine:
         options = _abi.LoadOptions(step=step or 0, one_step=int(step is not None), weights_only=int(weights_only), convert=int(convert), aliases=names,
                                    alias_count=len(names) // 2, others=beside, other_count=len(beside))
         loaded = ctypes.c_int64()
-        with interruptible():
-            check(lib.castor_engine_load(self.handle, os.fsencode(directory), options, ctypes.byref(loaded)))
+        defer_handlers()
+        check(lib.castor_engine_load(self.handle, os.fsencode(directory), options, ctypes.byref(loaded)))
         data, size = ctypes.c_void_p(), ctypes.c_size_t()
         check(lib.castor_engine_loaded_trainer(self.handle, ctypes.byref(data), ctypes.byref(size)))
         return loaded.value, ctypes.string_at(data, size.value) if data else b""
@@ -333,4 +348,4 @@ def checkpoints(directory: str) -> list[int]:
     return list(steps)
 
 
-__all__ = ["CastorError", "Engine", "InvalidArgument", "World", "checkpoints", "interruptible", "uninterrupted"]
+__all__ = ["CastorError", "Engine", "InvalidArgument", "World", "checkpoints", "uninterrupted"]

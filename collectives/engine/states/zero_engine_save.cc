@@ -306,7 +306,10 @@ class ZeroEngine::Impl::Saving {
 
 Result<SaveResult> ZeroEngine::Impl::Save(const SaveOptions& options) {
   CASTOR_RETURN_IF_ERROR(RequireStates());
-  CASTOR_RETURN_IF_ERROR(RequireBetweenSteps("Save()"));
+  // Gradients are not saved, and no state has changed since the last step,
+  // unless updates have begun.
+  CASTOR_RETURN_IF_ERROR(early_lr_ ? RequireBetweenSteps("Save()")
+                                   : RequireNothingOpen("Save()"));
   CASTOR_RETURN_IF_ERROR(EndSave());
   auto saving = std::make_shared<Saving>(this, options);
   CASTOR_RETURN_IF_ERROR(saving->Begin());

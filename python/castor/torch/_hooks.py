@@ -4,16 +4,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Optional
 
 import torch
 from torch import nn
 
+from castor._interrupts import whole
 from castor.errors import FailedPrecondition
 from castor.torch._autograd._alone import is_watched
 from castor.torch._autograd._compile import refuse_cuda_graphs, uncompiled
 from castor.torch._model import Owner, Param, Unit
+from castor.torch._turn import levels_to
 
 
 class Place(NamedTuple):
@@ -40,7 +43,7 @@ def places_in(modules: Iterable[nn.Module], of: dict[int, Param]) -> list[Place]
 class ModuleHooks:
     """Those of one module. A copy of the module is plain, and its hooks do nothing."""
 
-    __slots__ = ("_entered", "_on_gpu", "_places", "_runtime", "_unit")
+    __slots__ = ("_entered", "_levels", "_on_gpu", "_places", "_runtime", "_unit")
 
     def __init__(self, runtime: Optional[Owner], unit: Optional[Unit], places: Sequence[Place] = ()) -> None:
         """`unit`: parameters that the module needs, its own as a rule. `places`: where a forward finds them. No runtime: of a copy."""
@@ -48,19 +51,22 @@ class ModuleHooks:
         self._unit = unit
         self._places = places
         self._entered = 0
+        self._levels = 1  # calls from the outermost module's, in the last use
         self._on_gpu = runtime is not None and runtime.device.follow is not None
 
     def add_to(self, module: nn.Module) -> None:
         module.register_forward_pre_hook(self.before, prepend=True)
         module.register_forward_hook(self.after, always_call=True)
 
+    @whole
     @uncompiled
     def before(self, _module: nn.Module, _arguments: Any) -> None:
         runtime, unit = self._runtime, self._unit
         if runtime is None:
             return
         uses = runtime.uses
-        if runtime.depth and unit is not None and unit.kept and uses.stays and not runtime.values.unsettled and (uses.stays_for_good or not is_watched()):
+        inside = runtime.depth > 0 and (self._is_called_inside() or runtime.is_inside())
+        if inside and unit is not None and unit.kept and uses.stays and not runtime.values.unsettled and (uses.stays_for_good or not is_watched()):
             # As below, for a module inside another: most calls are of these.
             uses.begin_kept(unit, not runtime.backward and not runtime.evaluating)
             if not uses.stays_for_good:
@@ -72,7 +78,7 @@ class ModuleHooks:
             return
         if self._on_gpu:
             refuse_cuda_graphs()
-        runtime.enter()
+        runtime.enter(sys._getframe(1), inside)
         try:
             if unit is not None:
                 uses.begin(unit, not runtime.backward and not runtime.evaluating)
@@ -86,6 +92,7 @@ class ModuleHooks:
             raise
         self._entered += 1
 
+    @whole
     @uncompiled
     def after(self, _module: nn.Module, _arguments: Any, result: Any) -> None:
         if self._entered == 0:
@@ -104,6 +111,17 @@ class ModuleHooks:
             if unit.block and torch.is_grad_enabled():
                 runtime.blocks.watch(unit, [*tensors_in(result)])
         runtime.leave(result)
+
+    def _is_called_inside(self) -> bool:
+        """Whether the caller belongs to the forward under way in this thread. An exception may have ended that without a word to hooks."""
+        held = self._runtime.turn.frame  # type: ignore[union-attr]
+        try:
+            if sys._getframe(self._levels) is held:
+                return True
+        except ValueError:
+            pass
+        self._levels = levels_to(held)
+        return self._levels > 0
 
     def _show(self) -> None:
         """The module finds aliases where its parameters were, unless a script has put others there, as functional_call does."""

@@ -48,6 +48,7 @@ class Owner(Protocol):
     micro_batch: int
     told_early: int
     depth: int
+    turn: Any
     task: int
     in_step: bool
     last: bool
@@ -136,6 +137,10 @@ class Param:
 
     def write(self, values: Tensor) -> None:
         """Whole values into its chunk. All ranks write the same."""
+        with self.runtime.turn:
+            self._write(values)
+
+    def _write(self, values: Tensor) -> None:
         self.runtime.values.settle()
         if values.shape != self.shape:
             raise InvalidArgument(f"parameter {self.name} has the shape {tuple(self.shape)}, and the values have {tuple(values.shape)}")
@@ -164,8 +169,9 @@ class Unit:
 
 def read(p: Param, state: int = _abi.PARAM) -> torch.Tensor:
     """Whole values of a parameter's state, fp32 on the CPU."""
-    p.runtime.values.settle()
     values = torch.empty(p.shape, device="cpu")
-    p.runtime.leases.end_those_over()
-    p.runtime.engine.read(p.number, state, values.data_ptr(), p.elements)
+    with p.runtime.turn:
+        p.runtime.values.settle()
+        p.runtime.leases.end_those_over()
+        p.runtime.engine.read(p.number, state, values.data_ptr(), p.elements)
     return values.contiguous(memory_format=p.format)

@@ -14,7 +14,8 @@ from typing import Any, Callable, Optional
 import torch
 
 from castor import _abi
-from castor._interrupts import uninterrupted
+from castor._abi import lib
+from castor._interrupts import uninterrupted, whole
 from castor.errors import CastorError, FailedPrecondition, InvalidArgument
 from castor.torch._model import Param, read
 from castor.torch._optimizers._bare import HOOKS
@@ -115,7 +116,12 @@ class CastorOptimizer(torch.optim.Optimizer):
         self._update()
         return answer
 
+    @whole
     def _update(self) -> None:
+        with self.runtime.turn:
+            self._update_alone()
+
+    def _update_alone(self) -> None:
         runtime = self.runtime
         if not runtime.in_step:
             runtime.flush()
@@ -125,7 +131,10 @@ class CastorOptimizer(torch.optim.Optimizer):
             return
         runtime.uses.let_go()
         runtime.check_holes()
-        if runtime.values.unsettled or runtime.engine.world.size > 1:
+        if runtime.values.unsettled or runtime.several:
+            if runtime.several:
+                # Of layers that some ranks have left out, too: what ranks agree on comes behind that on each.
+                _abi.check(lib.castor_engine_finish_gradients(runtime.handle))
             runtime.values.settle()
         runtime.gradient_values.part()
         runtime.gradient_values.settle()
@@ -180,16 +189,19 @@ class CastorOptimizer(torch.optim.Optimizer):
     def _rate(self) -> float:
         return max(float(self.param_groups[0].get("lr", 0.0)), 0.0)
 
+    @whole
     def update_early(self) -> None:
         """What the backward hands back from now on may be updated at once."""
         self.rule.begin(self.param_groups)
         self.runtime.engine.update_early(self._rate())
 
+    @whole
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops gradients that no step has used."""
-        self.runtime.forget_backward_that_failed()
-        if self.runtime.has_gradients():
-            self.runtime.abandon()
+        with self.runtime.turn:
+            self.runtime.forget_backward_that_failed()
+            if self.runtime.has_gradients():
+                self.runtime.abandon()
 
     def backward(self, loss: torch.Tensor, **arguments: Any) -> None:
         """``loss.backward()``, multiplied by the loss scale."""

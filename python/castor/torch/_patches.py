@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 import torch
@@ -71,9 +74,30 @@ def _disable_saved_tensors_hooks(message: str) -> Iterator[None]:
 
 
 _plain_backward = torch.autograd.graph._engine_run_backward
+_backwards: list[tuple[FrameType, int]] = []  # under way, with the thread of each
+
+
+def backward_under_way() -> tuple[FrameType, int]:
+    """The frame of the backward of which the caller is a part, and that frame's thread, which waits where autograd has threads of its own."""
+    me = threading.get_ident()
+    found = [one for one in _backwards if one[1] == me] or _backwards
+    return found[-1] if found else (sys._getframe(1), me)
 
 
 def _run_backward(*arguments: Any, **keywords: Any) -> Any:
+    """A model has its turn to the end of the backward that reached it, however the backward ends."""
+    one = sys._getframe(), threading.get_ident()
+    _backwards.append(one)
+    try:
+        return _checked_backward(*arguments, **keywords)
+    finally:
+        _backwards.remove(one)
+        for owner in list(_owners):
+            owner.backward_is_over(one[0])
+        del one  # a frame that refers to itself would keep its arguments
+
+
+def _checked_backward(*arguments: Any, **keywords: Any) -> Any:
     """Where a model's check is due, it watches the backward, whose threads have the modes that were there when it began."""
     if not any([owner.check.due for owner in _owners]) and torch._C._is_torch_function_enabled():
         return _plain_backward(*arguments, **keywords)

@@ -7,7 +7,9 @@ from __future__ import annotations
 import ctypes
 import logging
 import sys
+import threading
 import weakref
+from types import FrameType
 from typing import Any, Callable, Iterable, Optional, Sequence
 
 import torch
@@ -16,6 +18,7 @@ from torch import Tensor
 from castor import _abi
 from castor._abi import lib
 from castor._engine import Engine
+from castor._interrupts import defer_handlers, whole
 from castor.errors import CastorError, DoesNotFit, FailedPrecondition
 from castor.torch import _patches, _record
 from castor.torch._autograd._alone import unseen
@@ -34,13 +37,14 @@ from castor.torch._parameters._ignored import Ignored
 from castor.torch._parameters._leases import Leases
 from castor.torch._parameters._uses import Uses
 from castor.torch._parameters._values import Values, replaced
+from castor.torch._turn import Turn, levels_to
 
 log = logging.getLogger("castor")
 _graph_task = torch._C._current_graph_task_id
 
 
 class Runtime:
-    """One wrapped model on one engine. Calls come from whichever thread autograd uses, one at a time."""
+    """One wrapped model on one engine. Whichever thread calls, one has the turn."""
 
     def __init__(self, model: torch.nn.Module, engine: Engine, device: Any) -> None:
         """`device`: a Cpu or Gpu of _device.py."""
@@ -66,6 +70,8 @@ class Runtime:
         self.scaled = 0  # such that no backward has begun of yet
         self.told_early = 0  # the micro-batch that the engine was told it of
         self.depth = 0  # of modules under way
+        self.turn = Turn(self._forget_what_failed)
+        self._holds: Optional[FrameType] = None  # the turn, for the forward under way
         self.evaluating = False
         self.takes_copies = False  # what is copied to a parameter is written into its chunk
         self.backward = False
@@ -114,7 +120,7 @@ class Runtime:
         """Calls a function outside the parameters' own modules with their values. It asks again for those of other models."""
         params = tuple({id(p): p for p in found if p.runtime is self}.values())
         unit = params[0].unit if len(params) == 1 else Unit(params)
-        self.enter()
+        self.enter(sys._getframe(), self.depth > 0 and self.is_inside())
         try:
             self.uses.begin(unit, not self.backward and not self.evaluating)
             try:
@@ -148,11 +154,24 @@ class Runtime:
 
     # Modules.
 
+    def is_inside(self) -> bool:
+        """Whether the caller belongs to the forward under way."""
+        return levels_to(self.turn.frame) > 0 or (self.backward and _graph_task() != -1 and self.turn.thread != threading.get_ident())
+
+    @whole
     @uncompiled
-    def enter(self) -> None:
-        """The first of nested modules begins."""
-        if self._checks is not None and not self._checks.lives():
-            self._forget_forward()
+    def enter(self, frame: FrameType, inside: bool) -> None:
+        """The first of nested modules begins. `frame`: lasts as long. `inside`: it belongs to the forward under way."""
+        if not inside:
+            self._take_turn(frame)
+        try:
+            self._begin_forward(frame)
+        except BaseException:
+            if self.depth == 0:
+                self._give_turn()
+            raise
+
+    def _begin_forward(self, frame: FrameType) -> None:
         if self.out_of_memory and self.depth == 0 and not self.evaluating:
             self._recover()
         if self.values.unsettled:
@@ -163,7 +182,6 @@ class Runtime:
             return
         if self.replacements.added:
             self.replacements.check()
-        self.forget_backward_that_failed()
         if torch.is_grad_enabled():
             if not self.backward and (not self.in_step or self.backward_done):
                 self.begin_micro_batch()
@@ -178,19 +196,44 @@ class Runtime:
             torch.set_autocast_cache_enabled(False)
         if self.check.due and not self.backward and self.check.is_due(self.evaluating):
             self._checks = self.check
-            self._checks.begin(sys._getframe(2))  # the caller of a hook, or of call_with
+            self._checks.begin(frame)
         # What was refused has not begun.
         self.depth = 1
 
+    def _take_turn(self, frame: FrameType) -> None:
+        """For a forward, unless it is a part of a backward."""
+        defer_handlers()
+        if (not self.backward or _graph_task() == -1) and self.turn.take(frame):
+            self._holds = frame
+
+    def _forget_what_failed(self) -> None:
+        """Nothing is under way: an exception has ended what looks so."""
+        if self.depth:
+            self._forget_forward()
+        self.forget_backward_that_failed()
+
+    def _give_turn(self) -> None:
+        frame, self._holds = self._holds, None
+        if frame is not None:
+            self.turn.give(frame)
+
+    @whole
     @uncompiled
     def leave(self, result: Any) -> None:
         """The first of nested modules ends."""
         self.depth -= 1
         if self.depth:
             return
+        try:
+            self._end_forward(result)
+        finally:
+            self._give_turn()
+
+    def _end_forward(self, result: Any) -> None:
         if self._checks is not None:
-            self._checks.evaluated |= self.evaluating
-            self._end_check()
+            check, self._checks = self._checks, None
+            check.evaluated |= self.evaluating
+            check.end()
         if self._autocast_cache is not None:
             torch.set_autocast_cache_enabled(self._autocast_cache)
             self._autocast_cache = None
@@ -207,8 +250,15 @@ class Runtime:
 
     def _forget_forward(self) -> None:
         """An interrupt has ended one, which calls no hook."""
-        self._end_check()
-        self._saves.end()
+        check, self._checks = self._checks, None
+        if check is not None:
+            check.forget()
+        self._saves.forget()
+        if self._autocast_cache is not None:
+            torch.set_autocast_cache_enabled(self._autocast_cache)
+            self._autocast_cache = None
+        self._pointed_at.clear()
+        self._holds = None
         for hooks in self.module_hooks:
             hooks.reset()
         self.uses.reset()
@@ -218,11 +268,6 @@ class Runtime:
             self.evaluating = False
             self.engine.end_evaluation()
 
-    def _end_check(self) -> None:
-        check, self._checks = self._checks, None
-        if check is not None:
-            check.end()
-
     def flush(self) -> None:
         self.leases.end_those_over()
 
@@ -230,11 +275,13 @@ class Runtime:
 
     def begin_micro_batch(self) -> None:
         _record.check()
-        if self.several:
+        if self.several and not self.in_step:
             self.values.settle()
         self.gradient_values.before_backward()
         self.flush()
         _abi.check(lib.castor_engine_begin_micro_batch(self.handle, int(self.last)))
+        if self.several and self.in_step:
+            self.values.settle()  # behind gradients, which ranks that leave layers out reduce later than others
         if not self.in_step:
             self.before_step = self.micro_batch
         self.micro_batch += 1
@@ -242,9 +289,11 @@ class Runtime:
         self.uses.sample()
         self.backward_done = False
 
+    @whole
     def backward_begins(self, _gradient: Any = None) -> None:
         if self.backward and _graph_task() != -1:
             return
+        self.turn.take(*_patches.backward_under_way())
         if self.values.unsettled:
             self.values.settle()
         # What is read between a forward and its backward ends the micro-batch that the forward began.
@@ -264,6 +313,7 @@ class Runtime:
                 )
             self.scaled -= 1
 
+    @whole
     def _backward_ends(self) -> None:
         self.gradients.hand_back_the_rest()
         for p in self.params:
@@ -279,6 +329,16 @@ class Runtime:
         """Where an exception has ended one, and nobody has noticed yet."""
         if self.backward and _graph_task() == -1:
             self._forget_backward()
+
+    @whole
+    def backward_is_over(self, frame: FrameType) -> None:
+        """`frame`: of a backward that has ended, of this model or not, by an exception or not."""
+        if self.turn.frame is frame:
+            try:
+                if self.backward:
+                    self._forget_backward()
+            finally:
+                self.turn.give(frame)
 
     def _forget_backward(self) -> None:
         """An exception ended a backward: what it gave is dropped."""
@@ -307,11 +367,13 @@ class Runtime:
         """Whether this step has a gradient of the parameter."""
         return self.in_step and p.given > self.before_step
 
+    @whole
     def settle(self) -> None:
         """Drops a step of forwards alone: what is done between steps can be done."""
         if self.in_step and not self.has_gradients():
             self.abandon()
 
+    @whole
     def abandon(self) -> None:
         """Drops the step's gradients."""
         if self.in_step:
@@ -371,6 +433,7 @@ class Runtime:
         if self.uses.stays:
             self.uses.values_change()
 
+    @whole
     def end_step(self) -> None:
         self.gradient_values.forget()
         self.weights_changed()

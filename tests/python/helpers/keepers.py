@@ -283,6 +283,8 @@ def difference(cell: Cell, wrap: dict[str, Any]) -> str:
         got = train(cell, wrap)
     except castor.DoesNotFit:
         return DOES_NOT_FIT
+    except Exception as error:  # which is told with the cell, beside others'
+        return f"{type(error).__name__}: {error}"
     if got.skipped:
         return f"{got.skipped} steps skipped"
     if want.gradients.keys() != got.gradients.keys():

@@ -12,6 +12,7 @@ import json
 import os
 import random
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Optional
 
@@ -388,48 +389,76 @@ def gradients(folder: str) -> dict[str, Any]:
     return weights
 
 
-class Branch(torch.nn.Module):
-    """Each rank goes another way."""
+# Which arms of a `Branches` a rank takes: by rank, step and micro-batch.
+WAYS: dict[str, Callable[[int, int, int], tuple[int, ...]]] = {
+    "an arm each": lambda rank, step, batch: (rank,),
+    "one rank leaves an arm out": lambda rank, step, batch: (0, 1) if rank == 0 else (1,),
+    "one rank begins to leave an arm out": lambda rank, step, batch: (0, 1) if rank == 0 or step < 2 else (0,),
+    "one rank leaves an arm out at times": lambda rank, step, batch: (0, 1) if rank == 0 or step % 2 else (1,),
+    "one rank takes none": lambda rank, step, batch: (0, 1, 2) if rank == 0 else (),
+    "no rank takes one": lambda rank, step, batch: (0, 2),
+    "another order on each": lambda rank, step, batch: (0, 1, 2) if rank == 0 else (2, 0, 1),
+    "one twice on a rank": lambda rank, step, batch: (0, 1, 0) if rank == 0 else (0, 1),
+    "by data": lambda rank, step, batch: ((7 * rank + 5 * step + 3 * batch) % 4,),
+    "as many as the data say": lambda rank, step, batch: tuple(range((rank + step + batch) % 5)),
+    "in one micro-batch only": lambda rank, step, batch: (0, 1) if batch == 0 else (2,),
+    "in the last micro-batch of one rank": lambda rank, step, batch: (0, 1) if batch == 1 and rank == 1 else (0,),
+    "one rank from the first step on, the other later": lambda rank, step, batch: (3,) if rank == 0 or step > 1 else (),
+}
+
+
+class Branches(torch.nn.Module):
+    """Ranks go other ways."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.first = torch.nn.Linear(64, 64)
+        self.first, self.last = torch.nn.Linear(64, 64), torch.nn.Linear(64, 8)
         self.arms = torch.nn.ModuleList(torch.nn.Linear(64, 64) for _ in range(4))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.arms[dist.get_rank()](self.first(x))
+    def forward(self, x: torch.Tensor, arms: tuple[int, ...]) -> torch.Tensor:
+        x = self.first(x)
+        for arm in arms:
+            x = x + torch.tanh(self.arms[arm](x))
+        return self.last(x)
+
+
+def _branches(way: str, batches: int, wrap: Optional[dict[str, Any]]) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    model: Any = Branches()
+    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
+    called = model
+    if wrap is None:
+        called = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+    else:
+        model, optimizer = castor.wrap(model, optimizer, device="4700KiB", host="8MiB", chunk="8KiB", timeout_s=20, **wrap)
+        called = model
+    for step in range(4):
+        for batch in range(batches):
+            x = torch.randn(2, 64, generator=torch.Generator().manual_seed(1000 * dist.get_rank() + 10 * step + batch))
+            called(x, WAYS[way](dist.get_rank(), step, batch)).pow(2).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return [p.detach().clone() if wrap is None else castor.exact(p) for p in model.parameters()]
 
 
 def branches(folder: str) -> dict[str, Any]:
-    """What a branch that differs by rank comes to at stages 2 and 3, and plainly where all ranks' batches are known."""
-    said: dict[str, Any] = {}
-    for stage in (2, 3):
-        torch.manual_seed(0)
-        model: Any = Branch()
-        model, optimizer = castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), device="4700KiB", host="8MiB", chunk="8KiB", stage=stage,
-                                       timeout_s=20)
-        try:
-            for _ in range(2):
-                model(torch.ones(2, 64)).pow(2).mean().backward()
-                optimizer.step()
-                optimizer.zero_grad()
-            mine: Any = [castor.exact(p) for p in model.parameters()]
-        except castor.CastorError as error:
-            mine = str(error)
-        everywhere: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(everywhere, mine)
-        if stage == 3:
-            said["3"] = everywhere
-            break
-        torch.manual_seed(0)
-        plain = Branch()
-        sgd = torch.optim.SGD(plain.parameters(), lr=0.1)
-        for _ in range(2):
-            x = plain.first(torch.ones(2, 64))
-            (sum(plain.arms[rank](x).pow(2).mean() for rank in range(dist.get_world_size())) / dist.get_world_size()).backward()
-            sgd.step()
-            sgd.zero_grad()
-        said["2"] = all(torch.allclose(got, want, atol=1e-6) for rank in everywhere for got, want in zip(rank, plain.parameters()))
+    """What branches that differ come to at stages 0 to 2, next to DDP, with updates in the backward too; and in words at stage 3."""
+    said: dict[str, Any] = {"differs": [], "made": 0}
+    for way, early in itertools.product(WAYS, (False, True)):
+        batches = 1 if early else 2
+        want = _branches(way, batches, None)
+        for stage in (0, 1, 2):
+            got = _branches(way, batches, {"stage": stage, "update_in_backward": early})
+            said["made"] += 1
+            if not all(torch.allclose(mine, theirs, atol=1e-6) for mine, theirs in zip(got, want)):
+                said["differs"].append([way, stage, early])
+    try:
+        _branches("an arm each", 1, {"stage": 3})
+        mine = ""
+    except castor.CastorError as error:
+        mine = str(error)
+    said["at stage 3"] = [""] * dist.get_world_size()
+    dist.all_gather_object(said["at stage 3"], mine)
     return said
 
 

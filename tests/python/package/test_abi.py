@@ -82,3 +82,12 @@ def test_every_code_has_an_exception_of_its_own() -> None:
     codes = {int(value) for value in re.findall(r"CASTOR_[A-Z_]+ = (\d+),?\s*/\*", HEADER.read_text())}
     assert set(_abi.BY_CODE) >= {code for code in codes if 1 <= code <= 11}
     assert len(set(_abi.BY_CODE.values())) == 11
+
+
+def test_errors_name_what_python_calls() -> None:
+    """Each call that messages of the engine name has Python's words, and no other message is changed."""
+    door = (HEADER.parent / "door.cc").read_text()
+    named = set(re.findall(r'\{"\w+\(\)", "(castor_\w+)"\}', door))
+    assert len(named) > 15 and named - _abi.IN_PYTHON.keys() == set()
+    words = "call castor_engine_abandon or castor_engine_set_updates before castor_engine_frobnicate"
+    assert _abi.in_python(words) == "call optimizer.zero_grad() or optimizer.load_state_dict before castor_engine_frobnicate"

@@ -7,8 +7,6 @@ from __future__ import annotations
 import gc
 import importlib.util
 import random
-import signal
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ import torch
 from torch import nn
 
 import castor.torch as castor
-from castor._interrupts import interruptible
 from castor.torch._autograd import _saves
 from harness import adamw, close, train
 from models import PLAIN, Case, of_transformers, squares
@@ -260,36 +257,3 @@ def test_a_unit_has_all_its_parameters_from_its_boundary_on(tmp_path: Path) -> N
         active.clear()
         close(train(make, case.loss, tight(tmp_path) | {"units": units}, steps=6), want)
         assert all(active) == bool(units)
-
-
-def test_ctrl_c_ends_a_wait_once_it_is_over_and_handlers_stay() -> None:
-    def own(*_: Any) -> None:
-        seen.append(signal.SIGINT)
-
-    seen: list[int] = []
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        for _ in range(2):
-            reached = False
-            with pytest.raises(KeyboardInterrupt), interruptible():
-                with interruptible():
-                    signal.raise_signal(signal.SIGINT)
-                    reached = True
-            assert reached and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        with pytest.raises(ValueError, match="of the wait"), interruptible():
-            raise ValueError("of the wait")
-        signal.signal(signal.SIGINT, own)
-        with interruptible():
-            signal.raise_signal(signal.SIGINT)
-        assert seen == [signal.SIGINT] and signal.getsignal(signal.SIGINT) is own
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        with ThreadPoolExecutor(1) as other:
-            assert other.submit(_handler_inside).result() is signal.default_int_handler
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _handler_inside() -> Any:
-    with interruptible():
-        return signal.getsignal(signal.SIGINT)

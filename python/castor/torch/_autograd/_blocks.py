@@ -12,6 +12,7 @@ from typing import Any, Optional
 
 from torch import Tensor
 
+from castor._interrupts import whole
 from castor.torch._model import Owner, Param, Unit
 
 
@@ -29,6 +30,7 @@ class Blocks:
     def watch(self, unit: Unit, outputs: list[Tensor]) -> None:
         """The backward reaches a unit with the gradient of what its forward gave."""
 
+        @whole
         def reached(_gradient: Any) -> None:
             self.enter(unit)
 

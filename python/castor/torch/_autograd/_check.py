@@ -8,21 +8,21 @@ arguments with the memory that all names of a model share.
 
 from __future__ import annotations
 
-import contextlib
-import sys
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Optional
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode, _push_mode
 
+from castor._interrupts import raises_outside
 from castor.errors import FailedPrecondition
 from castor.torch._autograd._compile import uncompiled
 from castor.torch._hooks import address_of
 from castor.torch._model import Owner
+from castor.torch._turn import levels_to
 
 _OF_SHAPE = {
     f"aten::{name}"
@@ -57,12 +57,7 @@ class Check(TorchDispatchMode):
 
     def lives(self) -> bool:
         """Whether the forward goes on, as far as this thread can tell. An interrupt calls no hook, and leaves the mode behind."""
-        if self.of is None or self.thread != threading.get_ident():
-            return True
-        frame: Any = sys._getframe(1)
-        while frame is not None and frame is not self.of:
-            frame = frame.f_back
-        return frame is self.of
+        return self.of is None or self.thread != threading.get_ident() or levels_to(self.of) > 0
 
     def begin(self, frame: Any) -> None:
         """Watches a forward that lasts as long as this frame."""
@@ -73,6 +68,12 @@ class Check(TorchDispatchMode):
         """Once for each `begin`."""
         self.of = None
         self.__exit__(None, None, None)
+
+    def forget(self) -> None:
+        """The same where an exception has ended the forward, maybe in another thread, whose modes are its own."""
+        if _get_current_dispatch_mode() is not self:
+            _push_mode(self)  # so that `end` undoes all else
+        self.end()
 
     def after_step(self, finite: bool) -> None:
         self.cleared |= self.due and not finite
@@ -120,11 +121,18 @@ def _reads_values(function: Any) -> bool:
     return not is_view and schema.name not in _OF_SHAPE
 
 
-@contextlib.contextmanager
-def checked(runtimes: Iterable[Owner]) -> Iterator[None]:
-    """Those of these models whose check is due watch what is done inside."""
-    with contextlib.ExitStack() as modes:
-        for runtime in runtimes:
-            if runtime.check.due:
-                modes.enter_context(runtime.check)
-        yield
+class checked:
+    """A context inside which the checks of these models that are due watch what is done."""
+
+    def __init__(self, runtimes: Iterable[Owner]) -> None:
+        self._checks: list[Check] = [runtime.check for runtime in runtimes if runtime.check.due]
+
+    @raises_outside
+    def __enter__(self) -> None:
+        for check in self._checks:
+            check.__enter__()
+
+    @raises_outside
+    def __exit__(self, *_: Any) -> None:
+        for check in reversed(self._checks):
+            check.__exit__(None, None, None)

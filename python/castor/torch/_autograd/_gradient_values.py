@@ -18,7 +18,7 @@ from torch import Tensor
 
 from castor import _abi
 from castor._abi import lib
-from castor._interrupts import uninterrupted
+from castor._interrupts import uninterrupted, whole
 from castor.errors import FailedPrecondition, InvalidArgument
 from castor.torch._model import Owner, Param
 from castor.torch._parameters._guards import in_grad_scaler, refuse_grad_scaler
@@ -59,6 +59,7 @@ class GradientValues:
         self.factor = 1.0  # by which the norm is clipped
         self.limit = math.inf  # to which it is
 
+    @whole
     def finish(self) -> None:
         """Has every gradient of the step reduced, so that it can be read."""
         runtime = self._runtime
@@ -71,6 +72,7 @@ class GradientValues:
             _abi.check(lib.castor_engine_finish_gradients(runtime.handle))
             self.finished = runtime.micro_batch
 
+    @whole
     def of(self, p: Param) -> Tensor:
         """The copy of a gradient that there is."""
         copy = self._copies.get(p.number)
@@ -97,6 +99,7 @@ class GradientValues:
         if shown is not None:
             shown._values = self.of(shown._castor)
 
+    @whole
     def part(self) -> None:
         """The same of all gradients, before they change."""
         if not len(self._shown):
@@ -106,6 +109,7 @@ class GradientValues:
         for number in sorted(self._shown):
             self._part_from(number)
 
+    @whole
     def settle(self) -> None:
         """Writes to chunks what was written to copies."""
         for _, copy in sorted(self._copies.items()):
@@ -123,6 +127,7 @@ class GradientValues:
         self._shown.clear()
         self.finished, self.factor, self.limit = -1, 1.0, math.inf
 
+    @whole
     def before_backward(self) -> None:
         """Another backward adds to gradients."""
         if self._copies or self._shown or self.finished >= 0:
@@ -139,6 +144,7 @@ class GradientValues:
                 copy.values.mul_(more)
                 copy.note()
 
+    @whole
     def set(self, p: Param, values: Optional[Tensor]) -> None:
         """``p.grad = values``."""
         runtime = self._runtime

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from castor import _abi
 from castor._abi import lib
+from castor._interrupts import whole
 from castor.errors import CastorError, FailedPrecondition
 from castor.torch._model import Owner, Param
 from castor.torch._parameters._params import OWN_GRAD
@@ -39,6 +40,7 @@ class Gradients:
         at_once = runtime.device.gives
         size = p.elements * dtype.itemsize
 
+        @whole
         def take(tensor: Tensor) -> None:
             with torch._C.DisableTorchFunctionSubclass():
                 gradient = OWN_GRAD.__get__(tensor)

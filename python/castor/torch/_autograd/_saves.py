@@ -14,6 +14,7 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor
 
+from castor._interrupts import whole
 from castor.torch._autograd._activations import Kept, innermost
 from castor.torch._autograd._alone import inside_transform, is_watched, unseen
 from castor.torch._autograd._compile import uncompiled
@@ -98,6 +99,7 @@ class SavedTensors:
     def __init__(self, runtime: Owner) -> None:
         self._runtime = runtime
         self._hooks: Optional[Any] = None
+        self._outer: Any = None  # those around them
         self._unsure: deque[_Cast] = deque()  # which a GPU still compares with their parameters
 
     def watch(self) -> None:
@@ -108,6 +110,7 @@ class SavedTensors:
             return  # torch.func takes no hooks, and what it saves holds leases
         if _is_of_checkpointing(outer) if _top_hooks is not None else self._runtime.backward and _is_recomputed():
             return  # checkpointing counts what is saved, and its own storages hold leases
+        self._outer = outer
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._packer(outer), self._unpack)
         self._hooks.__enter__()
         self._runtime.packs = True
@@ -115,14 +118,24 @@ class SavedTensors:
     def end(self) -> None:
         if self._hooks is not None:
             self._hooks.__exit__(None, None, None)
-            self._hooks = None
+            self._hooks = self._outer = None
             self._runtime.packs = False
+
+    def forget(self) -> None:
+        """An exception has ended the forward, and contexts of the script's too, each of which took away whichever hooks were innermost."""
+        hooks, outer = self._hooks, self._outer
+        self._hooks = self._outer = None
+        self._runtime.packs = False
+        top = _top_hooks(False) if hooks is not None and _top_hooks is not None else None
+        if top is not None and (top[0] is hooks.pack_hook or (outer is not None and top[0] is outer[0])):  # type: ignore[union-attr]
+            torch._C._autograd._pop_saved_tensors_default_hooks()
 
     def _packer(self, outer: Any) -> Callable[[Tensor], Any]:
         runtime = self._runtime
         active = runtime.uses.active
 
         @uncompiled
+        @whole
         def pack(tensor: Tensor) -> Any:
             p = active.get(tensor.untyped_storage().data_ptr()) if not tensor.is_meta else None
             if p is not None and tensor.dtype is p.dtype:
@@ -181,6 +194,7 @@ class SavedTensors:
         return values.as_strided(kept.size, kept.stride, kept.offset)
 
     @uncompiled
+    @whole
     def _unpack(self, kept: Any) -> Tensor:
         kind = type(kept)
         if kind is _Saved and not is_watched():

@@ -18,6 +18,7 @@ import torch
 
 from castor import _abi
 from castor._abi import lib
+from castor._interrupts import raises_outside, whole
 from castor.torch._model import Unit
 
 
@@ -31,6 +32,7 @@ class _Lease:
         self.handle = handle
         self.device = device
 
+    @raises_outside
     def __del__(self) -> None:
         self.ended.append((self.handle, self.device.trainers_stream()))
 
@@ -47,6 +49,7 @@ class Leases:
         self._handle = ctypes.c_void_p()
         self._out = ctypes.byref(self._handle)
 
+    @whole
     def end_those_over(self) -> None:
         """Tells the engine of leases that have ended."""
         ended = self._ended
@@ -58,6 +61,7 @@ class Leases:
             ended.popleft()
             _abi.check(code)
 
+    @whole
     def acquire(self, unit: Unit) -> list[torch.Tensor]:
         """The parameters' values, each in a storage of its own, in their own shapes."""
         if self._ended:

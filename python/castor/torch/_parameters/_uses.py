@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from castor import _abi
+from castor._interrupts import whole
 from castor.torch._autograd._alone import is_watched, unseen
 from castor.torch._autograd._compile import uncompiled
 from castor.torch._model import SAMPLE, TRAINING_FORWARD, Owner, Param, Unit
@@ -50,6 +51,7 @@ class Uses:
     # Begin and end.
 
     @uncompiled
+    @whole
     def begin(self, unit: Unit, counts: bool) -> None:
         """Makes parameters usable; each is until as many `end` as `begin`. `counts`: a gradient is expected of this use."""
         if is_watched():
@@ -173,6 +175,7 @@ class Uses:
             self.active[p.where] = p
 
     @uncompiled
+    @whole
     def end(self, unit: Unit, own: bool = False) -> None:
         """`own`: at the end of a forward of the unit's module."""
         if not self.stays_for_good and is_watched():
@@ -288,6 +291,7 @@ class Uses:
         self.stays = self.may_stay and all(
             not p.elements or (p.block is None and runtime.engine.param(p.number).homes[_abi.PARAM] == _abi.DEVICE) for p in runtime.params)
 
+    @whole
     def let_go(self) -> None:
         """Parameters give back the views that they keep to the end of a step."""
         if self._kept and not self.stays_for_good:
@@ -299,6 +303,7 @@ class Uses:
         self.stays = self.may_stay = False
         self.drop()
 
+    @whole
     def drop(self) -> None:
         """Castor itself has no tensor over a chunk's memory any more. Parameters may keep views anew."""
         kept = [p for p in self._runtime.params if p.kept]

@@ -20,6 +20,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
+from castor._interrupts import whole
 from castor.errors import FailedPrecondition
 from castor.sizes import format_size
 from castor.torch._autograd._alone import unseen
@@ -125,13 +126,16 @@ class Values:
     # Access.
 
     @uncompiled
+    @whole
     def take(self, params: list[Param]) -> list[_Copy]:
         """Copies of these, for somebody who calls `taken` when done."""
-        if self._copies:
-            self._let_go()
-        return list(self._take(params).values())
+        with self._runtime.turn:
+            if self._copies:
+                self._let_go()
+            return list(self._take(params).values())
 
     @uncompiled
+    @whole
     def taken(self, copies: list[_Copy]) -> None:
         self.unsettled = True
         for copy in copies:
@@ -189,6 +193,7 @@ class Values:
                 runtime.flush()
                 runtime.engine.end_evaluation()
 
+    @whole
     def keep(self, p: Param, values: Tensor) -> None:
         """Of a parameter that was written to inside its module's forward, where `values` are its chunk's memory."""
         copy = self._copies.get(p.number)
@@ -200,6 +205,7 @@ class Values:
                 copy.version = copy.values._version
             copy.inside = self.unsettled = True
 
+    @whole
     def replace(self, p: Param, values: Tensor) -> None:
         """``p.data = values``: these follow the parameter from now on, and aliases of what was before no more."""
         with torch.inference_mode(False), torch.no_grad():
@@ -211,6 +217,7 @@ class Values:
         if self._several:
             self._aliased.add(p.number)
 
+    @whole
     def watch(self, p: Param, memory: Tensor) -> None:
         """A view over a chunk's memory is out, with gradients as a rule. What is written to it before the next use of the parameter is kept."""
         self._views.append((p, memory, memory._version, self.digest_of(memory)))
@@ -229,6 +236,7 @@ class Values:
 
     # To and from chunks.
 
+    @whole
     def settle(self, quickly: bool = False) -> None:
         """Writes to chunks what was written to copies; all ranks call it alike. Copies that nobody can use any more go.
 
@@ -260,6 +268,7 @@ class Values:
                 runtime.uses.count_write(copy.param)
             copy.note()
 
+    @whole
     def refresh(self) -> None:
         """Chunks have other values than before: aliases show them."""
         if self._aliased:

@@ -517,9 +517,13 @@ TEST_F(OneRankCheckpointTest, NamesWhatIsDamagedAndChangesNothing) {
   EXPECT_NE(*engine_->WeightDigest(), before);
 }
 
-TEST_F(OneRankCheckpointTest, SavesBetweenStepsOnlyAndWhileParked) {
+TEST_F(OneRankCheckpointTest, SavesWhatTheLastStepMadeAndWhileParked) {
   Save();
+  const auto before = FilesOf(Saved());
   EXPECT_THAT(engine_->BeginMicroBatch(true), IsOk());
+  EXPECT_THAT(engine_->Save({.directory = Dir()}), IsOk());
+  EXPECT_EQ(FilesOf(Saved()), before);
+  ASSERT_THAT(engine_->UpdateEarly(0.1), IsOk());
   EXPECT_THAT(engine_->Save({.directory = Dir()}),
               StatusIs(ErrorCode::kFailedPrecondition, HasSubstr("half done")));
   EXPECT_THAT(engine_->Load({.directory = Dir()}),

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
-"""Ctrl-C in a call of the engine's: what the engine has made is noted before KeyboardInterrupt, so that a script can go on."""
+"""Ctrl-C at any moment of a training, caught: the training goes on, and no Ctrl-C is lost."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import random
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +19,6 @@ from torch import nn
 
 import castor.torch as castor
 from castor._abi import lib
-from castor._interrupts import uninterrupted
 
 MAKE: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "NAdam": lambda params: torch.optim.NAdam(params, lr=1e-2),
@@ -146,15 +149,131 @@ def test_a_model_whose_falling_asleep_was_interrupted_wakes(monkeypatch: pytest.
     expect_same(values_of(model), before)
 
 
-def test_what_belongs_together_ends_before_ctrl_c_is_told() -> None:
-    reached = False
-    with pytest.raises(KeyboardInterrupt), uninterrupted():
-        with uninterrupted():
-            signal.raise_signal(signal.SIGINT)
-        reached = True
-    assert reached and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    with pytest.raises(ValueError, match="inside"), uninterrupted():
-        raise ValueError("inside")
-    with uninterrupted():
-        reached = True
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+def budgets(place: str, folder: Path) -> dict[str, Any]:
+    return {"resident": {"device": "64MiB", "host": "64MiB"}, "a third": {"device": 300_000, "host": "20MiB"},
+            "nvme": {"device": 300_000, "host": 200_000, "nvme": str(folder)}}[place]
+
+
+def five_layers(place: str, folder: Path) -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(5)))
+    return castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.05), **budgets(place, folder))
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad()
+    model(torch.ones(4, 64)).pow(2).mean().backward()
+    optimizer.step()
+
+
+class Instructions:
+    """Python's tracing, which sends SIGINT ahead of one instruction, and counts all."""
+
+    def __init__(self, interrupted: int) -> None:
+        self.interrupted, self.count, self.where = interrupted, 0, ""
+
+    def begin(self, frame: Any, _event: str, _argument: Any) -> Any:
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self.next
+
+    def next(self, frame: Any, event: str, _argument: Any) -> Any:
+        if event == "opcode":
+            self.count += 1
+            if self.count == self.interrupted:
+                self.where = f"{frame.f_code.co_filename}:{frame.f_lineno}, {frame.f_code.co_name}"
+                signal.raise_signal(signal.SIGINT)
+                return frame.f_trace  # another, where Castor calls the handler later
+        return self.next
+
+    def run(self, what: Callable[[], None]) -> bool:
+        """Whether KeyboardInterrupt came out."""
+        try:
+            sys.settrace(self.begin)
+            try:
+                what()
+            finally:
+                sys.settrace(None)
+        except KeyboardInterrupt:
+            return True
+        return False
+
+
+@pytest.mark.parametrize("place", ["resident", "a third", "nvme"])
+def test_a_step_may_be_interrupted_before_any_instruction(place: str, tmp_path: Path) -> None:
+    """A hundred of them by chance, and with CASTOR_TEST_EVERY_CELL all."""
+    seed = int(os.environ.get("CASTOR_TEST_SEED", random.randrange(1 << 20)))
+    print(f"seed {seed}")
+    model, optimizer = five_layers(place, tmp_path)
+    for _ in range(4):
+        step(model, optimizer)
+    every = Instructions(0)
+    assert not every.run(lambda: step(model, optimizer))
+    assert every.count > 5000
+    numbers = range(1, every.count + 1)
+    for number in numbers if "CASTOR_TEST_EVERY_CELL" in os.environ else random.Random(seed).sample(numbers, 100):
+        once = Instructions(number)
+        raised = once.run(lambda: step(model, optimizer))
+        assert raised == bool(once.where), once.where
+        step(model, optimizer)
+        assert all(bool(value.isfinite().all()) for value in model.state_dict().values()), once.where
+
+
+@pytest.mark.parametrize("place", ["resident", "a third", "nvme"])
+def test_a_training_that_is_interrupted_at_random_times_goes_on(place: str, tmp_path: Path) -> None:
+    seed = int(os.environ.get("CASTOR_TEST_SEED", random.randrange(1 << 20)))
+    print(f"seed {seed}")
+    chance, armed, interrupted, done = random.Random(seed), False, 0, 0
+    model, optimizer = five_layers(place, tmp_path)
+
+    def stop(*_: Any) -> None:
+        nonlocal armed
+        if armed:
+            armed = False
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        while interrupted < 200:
+            try:
+                try:
+                    armed = True
+                    signal.setitimer(signal.ITIMER_REAL, 1e-4 + chance.random() * 3e-3)
+                    step(model, optimizer)
+                    done += 1
+                finally:
+                    armed = False
+            except KeyboardInterrupt:
+                interrupted += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    castor.save(str(tmp_path / "checkpoint"), model)
+    for _ in range(3):
+        step(model, optimizer)
+    assert all(bool(value.isfinite().all()) for value in model.state_dict().values())
+
+
+@pytest.mark.parametrize("around", [0, 1])
+def test_hooks_on_saved_tensors_are_the_scripts_own_again(around: int, tmp_path: Path) -> None:
+    model, optimizer = five_layers("a third", tmp_path)
+    step(model, optimizer)
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        packed.append(tensor.shape)
+        return tensor
+
+    packed: list[Any] = []
+    hook = model[2].register_forward_pre_hook(interrupt)  # type: ignore[index]
+    with contextlib.ExitStack() as hooks:
+        for _ in range(around):
+            hooks.enter_context(torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor))
+        with pytest.raises(KeyboardInterrupt):
+            model(torch.ones(4, 64))
+    hook.remove()
+    step(model, optimizer)
+    packed.clear()
+    torch.ones(3, requires_grad=True).pow(2).sum().backward()
+    assert not packed
