@@ -128,7 +128,16 @@ Result<CheckpointReader> CheckpointReader::Find(const std::string& path,
   }
   const std::string weights = FindWeightFiles(path);
   if (weights.empty()) return found.status();
-  if (!step.has_value()) return OpenWeights(weights);
+  if (!step.has_value()) {
+    // A file of a checkpoint has digests, in the manifest beside the file.
+    const std::filesystem::path folder =
+        std::filesystem::absolute(weights).parent_path();
+    std::error_code ignored;
+    if (std::filesystem::exists(folder / kManifestName, ignored)) {
+      return Find(folder.string(), step);
+    }
+    return OpenWeights(weights);
+  }
   return InvalidArgument(fmt::format(
       "{} is a model of weights alone, which has no step {}: name no step",
       QuotedPath(path), *step));

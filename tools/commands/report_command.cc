@@ -27,6 +27,7 @@
 #include "offload/record/record_reader.h"
 #include "tools/cli/command.h"
 #include "tools/cli/flags.h"
+#include "tools/cli/output_paths.h"
 #include "tools/commands/registry.h"
 #include "tools/report/advice.h"
 #include "tools/report/chrome_trace.h"
@@ -85,32 +86,12 @@ std::array<ExportFile, 3> ExportsOf(const ReportRequest& request) {
             "https://pytorch.org/memory_viz"}}};
 }
 
-// Whether both name one file; those that are not there are told by their names.
-bool IsSameFile(const std::filesystem::path& a,
-                const std::filesystem::path& b) {
-  std::error_code ignored;
-  return a.lexically_normal() == b.lexically_normal() ||
-         std::filesystem::equivalent(a, b, ignored);
-}
-
 Status CheckExports(const ReportRequest& request) {
-  const std::array<ExportFile, 3> files = ExportsOf(request);
-  for (size_t i = 0; i < files.size(); ++i) {
-    if (files[i].path.empty()) continue;
-    for (const std::string& record : RecordFilesOf(request.file)) {
-      if (!IsSameFile(files[i].path, record)) continue;
-      return InvalidArgument(
-          fmt::format("the {} would overwrite the record {}; name another file",
-                      files[i].what, Quoted(record)));
-    }
-    for (size_t j = 0; j < i; ++j) {
-      if (!IsSameFile(files[i].path, files[j].path)) continue;
-      return InvalidArgument(fmt::format(
-          "the {} and the {} would both be written to {}; name two files",
-          files[j].what, files[i].what, Quoted(files[i].path)));
-    }
-  }
-  return OkStatus();
+  return CheckOutputs(
+      std::array{NamedPath{"FILE", request.file}},
+      std::array{NamedPath{"--html", request.html},
+                 NamedPath{"--chrome", request.chrome},
+                 NamedPath{"--memory-viz", request.memory_viz}});
 }
 
 // Leaves nothing behind when it fails.

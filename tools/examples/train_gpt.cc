@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
@@ -34,6 +35,7 @@
 #include "tools/cli/console.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/json_out.h"
+#include "tools/cli/output_paths.h"
 #include "tools/cli/process_limits.h"
 #include "tools/cli/stop_signals.h"
 #include "tools/examples/gpt/engine_params.h"
@@ -52,7 +54,7 @@ constexpr char kName[] = "train_gpt";
 
 // "run.rec" as rank 2's own: "run.rank2.rec".
 std::string FileOfRank(const std::string& path, const RankGroup* group) {
-  if (group == nullptr) return path;
+  if (path.empty() || group == nullptr) return path;
   std::filesystem::path own(path);
   const std::string extension = own.extension().string();
   own.replace_extension(fmt::format("rank{}{}", group->rank(), extension));
@@ -179,6 +181,16 @@ Status Run(const TrainFlags& flags, const Console& console, RankGroup* group) {
                              options.engine.grad_mode);
     return FlushOutput(console);
   }
+  CASTOR_RETURN_IF_ERROR(CheckOutputs(
+      std::array{NamedPath{"--text", flags.text, /*all=*/true},
+                 NamedPath{"--plan", flags.plan},
+                 NamedPath{"--config", flags.config},
+                 NamedPath{"--layout", flags.files.layout},
+                 NamedPath{"--machine", flags.files.machine},
+                 NamedPath{"--resume", options.resume},
+                 NamedPath{"--init", options.init}},
+      std::array{NamedPath{"--record", FileOfRank(flags.record, group)},
+                 NamedPath{"--trace", flags.trace}}));
   // Rank 0 tells the user what all of them do.
   const bool speaks = group == nullptr || group->rank() == 0;
   CASTOR_ASSIGN_OR_RETURN(

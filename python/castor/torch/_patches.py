@@ -52,8 +52,16 @@ def _may_have_names(arguments: tuple) -> bool:
 def _save_for_backward(self: Any, *tensors: Any) -> None:
     """Of a function whose ``apply`` a script had kept before."""
     if _may_have_names(tensors):
-        tensors = tuple(_value_of(tensor) for tensor in tensors)
+        tensors = tuple(_for_graph(tensor) for tensor in tensors)
     _plain_save(self, *tensors)
+
+
+def _for_graph(tensor: Any) -> Any:
+    """Values that a graph alone keeps, so that hooks which pack them never meet a name."""
+    found = _value_of(tensor)
+    if type(found) is UsedParameter:
+        found.__class__ = found._castor.plain
+    return found
 
 
 def _value_of(tensor: Any) -> Any:

@@ -165,7 +165,7 @@ TEST_F(RunReportTest, AnExportNeverOverwritesTheRecord) {
   request_.chrome.clear();
   request_.memory_viz = request_.file;
   EXPECT_THAT(Run(), StatusIs(ErrorCode::kInvalidArgument,
-                              HasSubstr("the memory snapshot would")));
+                              HasSubstr("--memory-viz ")));
   EXPECT_EQ(std::filesystem::file_size(request_.file), TwoSteps().size());
 }
 

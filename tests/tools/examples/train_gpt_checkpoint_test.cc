@@ -204,6 +204,26 @@ TEST_F(TrainGptCheckpointTest, TouchesNoCheckpointsOfAnotherRun) {
             (std::vector<std::string>{"step-00000004", "step-00000005"}));
 }
 
+TEST_F(TrainGptCheckpointTest, OverwritesNoFileOfACheckpointThatItReads) {
+  const std::string save = dir_.File("run");
+  ASSERT_EQ(Run({"--steps", "1", "--save", save}).exit_code, 0);
+  for (const std::string from : {"--resume", "--init"}) {
+    for (const std::string to : {"--record", "--trace"}) {
+      for (const std::string name : {"model.safetensors", "castor.json"}) {
+        const std::string file = save + "/step-00000001/" + name;
+        const uint64_t size = fs::file_size(file);
+        const ProgramResult run = Run({"--steps", "3", from, save, to, file});
+        EXPECT_EQ(run.exit_code, 2) << run.err;
+        EXPECT_THAT(run.err,
+                    HasSubstr("would overwrite what " + from + " names"));
+        EXPECT_EQ(fs::file_size(file), size);
+      }
+    }
+  }
+  EXPECT_EQ(Run({"--steps", "2", "--resume", save, "--save", save}).exit_code,
+            0);
+}
+
 TEST_F(TrainGptCheckpointTest, FindsOutBeforeItTrainsThatItCannotSave) {
   const std::pair<std::string, int> wrong[] = {
       {dir_.File("no/parent"), 5},
@@ -269,6 +289,13 @@ TEST_F(TrainGptCheckpointTest, NamesTheNewestCheckpointBeforeADamagedOne) {
   file.put(static_cast<char>(byte ^ 4));
   file.close();
   expect(4);
+  // Nor do wrong bytes begin a training.
+  for (const std::string& from : {save, last, weights}) {
+    const ProgramResult run = Run({"--steps", "1", "--init", from});
+    EXPECT_EQ(run.exit_code, 4) << run.err;
+    EXPECT_THAT(run.err, HasSubstr("does not hold the bytes that were saved"));
+    EXPECT_EQ(run.out, "");
+  }
   fs::resize_file(weights, size - 1);
   expect(4);
   fs::remove(weights);

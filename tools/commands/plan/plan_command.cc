@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -23,6 +24,7 @@
 #include "collectives/answers/plan_file.h"
 #include "placement/plan.h"
 #include "tools/cli/atomic_file.h"
+#include "tools/cli/output_paths.h"
 #include "tools/cli/progress.h"
 #include "tools/cli/text/text_forms.h"
 #include "tools/commands/registry.h"
@@ -352,6 +354,14 @@ Document PlanDocument(const PlanReport& report) {
 }
 
 Result<PlanReport> RunPlan(const PlanFlags& flags, const Console& console) {
+  CASTOR_RETURN_IF_ERROR(
+      CheckOutputs(std::array{NamedPath{"MODEL", flags.model},
+                              NamedPath{"--layout", flags.files.layout},
+                              NamedPath{"--machine", flags.files.machine},
+                              NamedPath{"--trace", flags.trace},
+                              NamedPath{"--compare", flags.compare}},
+                   std::array{NamedPath{"-o", flags.output},
+                              NamedPath{"--html", flags.html}}));
   if (!flags.output.empty()) {
     CASTOR_RETURN_IF_ERROR(CheckFileTarget(flags.output));
   }

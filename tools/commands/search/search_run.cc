@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "chunk/text/units_text.h"
 #include "placement/tier_model.h"
 #include "tools/cli/atomic_file.h"
+#include "tools/cli/output_paths.h"
 #include "tools/cli/progress.h"
 #include "tools/models/families/expert_layout.h"
 #include "tools/models/files/castor_files.h"
@@ -136,6 +138,11 @@ Status Choose(SearchReport* report, std::vector<std::string>* notes) {
 
 Result<SearchReport> RunSearch(const SearchRequest& request,
                                const Console& console) {
+  CASTOR_RETURN_IF_ERROR(
+      CheckOutputs(std::array{NamedPath{"MODEL", request.model},
+                              NamedPath{"--trace", request.read.trace_file},
+                              NamedPath{"--machine", request.machine_file}},
+                   std::array{NamedPath{"-o", request.output}}));
   Progress progress(console);
   progress.Phase("reading the model");
   SearchReport report;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <numeric>
@@ -25,6 +26,7 @@
 #include "placement/trace/grads_in_place.h"
 #include "tools/cli/atomic_file.h"
 #include "tools/cli/flags.h"
+#include "tools/cli/output_paths.h"
 #include "tools/cli/progress.h"
 #include "tools/commands/file_kind.h"
 #include "tools/commands/registry.h"
@@ -369,6 +371,11 @@ Result<SimulateReport> RunSimulate(const SimulateFlags& flags,
                                    const Console& console) {
   CASTOR_ASSIGN_OR_RETURN(const std::vector<Bytes> swept,
                           CheckSimulateFlags(flags));
+  CASTOR_RETURN_IF_ERROR(
+      CheckOutputs(std::array{NamedPath{"TRACE", flags.trace_file},
+                              NamedPath{"--layout", flags.files.layout},
+                              NamedPath{"--machine", flags.files.machine}},
+                   std::array{NamedPath{"--svg", flags.svg}}));
   if (!flags.svg.empty()) CASTOR_RETURN_IF_ERROR(CheckFileTarget(flags.svg));
   Progress progress(console);
   progress.Phase("reading the trace");

@@ -205,8 +205,9 @@ Status TakeInitialWeights(TrainOptions* options) {
   }
   const Result<std::string> checkpoint =
       FindCheckpoint(options->init, std::nullopt);
+  // A checkpoint's digests are verified, as those of --resume are.
   std::string found =
-      FindWeightFiles(checkpoint.ok() ? *checkpoint : options->init);
+      checkpoint.ok() ? *checkpoint : FindWeightFiles(options->init);
   if (found.empty()) {
     return InvalidArgument(
         fmt::format("--init: {} is nothing to begin with: name a checkpoint, a "
