@@ -22,10 +22,11 @@ double Seconds(int64_t latency_ns, double times, double bytes,
 
 Status CheckNumbers(std::string_view name, int64_t bytes_per_second,
                     int64_t latency_ns) {
-  if (bytes_per_second < 1 || bytes_per_second > kMaxBytesPerSecond) {
+  if (bytes_per_second < kMinBytesPerSecond ||
+      bytes_per_second > kMaxBytesPerSecond) {
     return InvalidArgument(
-        fmt::format("{} moves {} bytes per second: that is from 1 to {}", name,
-                    bytes_per_second, kMaxBytesPerSecond));
+        fmt::format("{} moves {} bytes per second: that is from {} to {}", name,
+                    bytes_per_second, kMinBytesPerSecond, kMaxBytesPerSecond));
   }
   if (latency_ns < 0 || latency_ns > kMaxLatencyNs) {
     return InvalidArgument(

@@ -17,8 +17,10 @@
 
 namespace castor {
 
-// A petabyte in a second, and ten minutes: what is beyond is a slip of the
-// unit.
+// A megabyte and a petabyte in a second, and ten minutes: numbers beyond are
+// slips of the unit. At a slower rate a step may take longer than a clock of
+// nanoseconds can say.
+inline constexpr int64_t kMinBytesPerSecond = 1'000'000;
 inline constexpr int64_t kMaxBytesPerSecond = 1'000'000'000'000'000;
 inline constexpr int64_t kMaxLatencyNs = 600'000'000'000;
 

@@ -176,7 +176,8 @@ std::string FormatTimeExact(int64_t ns) {
                      kTimeUnits[unit].name);
 }
 
-Result<int64_t> ParseBandwidth(std::string_view text, int64_t most) {
+Result<int64_t> ParseBandwidth(std::string_view text, int64_t least,
+                               int64_t most) {
   std::string_view size = text;
   if (!size.ends_with("/s")) {
     return BadBandwidth(text, "it does not end with /s");
@@ -189,9 +190,10 @@ Result<int64_t> ParseBandwidth(std::string_view text, int64_t most) {
   if (!bytes.ok()) {
     return BadBandwidth(text, fmt::format("{} is no size", Quoted(size)));
   }
-  if (*bytes < Bytes(1) || *bytes > Bytes(most)) {
-    return BadBandwidth(text, fmt::format("it must be between 1B/s and {}TB/s",
-                                          most / 1'000'000'000'000));
+  if (*bytes < Bytes(least) || *bytes > Bytes(most)) {
+    return BadBandwidth(
+        text, fmt::format("it must be between {}MB/s and {}TB/s",
+                          least / 1'000'000, most / 1'000'000'000'000));
   }
   return bytes->count();
 }

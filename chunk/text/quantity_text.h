@@ -33,9 +33,10 @@ Result<int64_t> ParseTime(std::string_view text, int64_t most);
 // >= 0.
 std::string FormatTimeExact(int64_t ns);
 
-// Bytes per second from 1 to `most`: a size with a unit and "/s": `24GB/s` is
-// 24 * 10^9, `24GiB/s` 24 * 2^30.
-Result<int64_t> ParseBandwidth(std::string_view text, int64_t most);
+// Bytes per second from `least` to `most`, whole megabytes and terabytes: a
+// size with a unit and "/s": `24GB/s` is 24 * 10^9, `24GiB/s` 24 * 2^30.
+Result<int64_t> ParseBandwidth(std::string_view text, int64_t least,
+                               int64_t most);
 
 // The number in front of a unit, "1.5" of "1.5GiB", exact for any number of
 // digits. It refers to the text that it was taken from.

@@ -39,8 +39,8 @@ Status TakeSpeed(const std::string& name, const std::string& text,
                  std::optional<Model>* model) {
   if (text.empty()) return OkStatus();
   const size_t comma = text.find(',');
-  const Result<int64_t> rate =
-      ParseBandwidth(text.substr(0, comma), kMaxBytesPerSecond);
+  const Result<int64_t> rate = ParseBandwidth(
+      text.substr(0, comma), kMinBytesPerSecond, kMaxBytesPerSecond);
   if (!rate.ok()) return rate.status().WithContext(name);
   const Result<int64_t> latency =
       comma == text.npos ? 0 : ParseTime(text.substr(comma + 1), kMaxLatencyNs);

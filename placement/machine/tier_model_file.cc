@@ -110,7 +110,7 @@ class MachineHandler final : public JsonHandler {
     const bool bandwidth = path.back().key == kBandwidth;
     CASTOR_ASSIGN_OR_RETURN(
         (bandwidth ? bandwidth_ : latency_),
-        ReadJsonCount(path, scalar, bandwidth ? 1 : 0,
+        ReadJsonCount(path, scalar, bandwidth ? kMinBytesPerSecond : 0,
                       bandwidth ? kMaxBytesPerSecond : kMaxLatencyNs));
     return OkStatus();
   }
@@ -182,7 +182,7 @@ class MachineHandler final : public JsonHandler {
 };
 
 JsonValue Bandwidth(int64_t bytes_per_second) {
-  CASTOR_CHECK_GE(bytes_per_second, 1);
+  CASTOR_CHECK_GE(bytes_per_second, kMinBytesPerSecond);
   CASTOR_CHECK_LE(bytes_per_second, kMaxBytesPerSecond);
   JsonValue json;
   json[kBandwidth] = bytes_per_second;

@@ -220,7 +220,7 @@ void SimulatedRank::WaitOn(const SimEvent& ready, RunCause cause) {
 void SimulatedRank::Compute(int64_t ns) {
   if (ns == 0) return;
   trainer_.RunAsync([this, ns](const SimSource& source) {
-    loop_.At(loop_.now_ns() + ns, [this, ns, source] {
+    loop_.At(loop_.FromNow(ns), [this, ns, source] {
       compute_ns_ += ns;
       source.Complete();
     });
@@ -252,7 +252,7 @@ void SimulatedRank::Meet(size_t meeting, int64_t ns, const SimSource& source) {
     end_ns = std::max(end_ns, meetings_->other_ns[meeting]);
   }
   if (ns > 0) {
-    end_ns = std::max(end_ns, ranks_free_ns_) + ns;
+    end_ns = EventLoop::Later(std::max(end_ns, ranks_free_ns_), ns);
     ranks_free_ns_ = end_ns;
   }
   if (end_ns > loop_.now_ns()) {

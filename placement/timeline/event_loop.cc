@@ -70,7 +70,7 @@ SimEvent Both(const SimEvent& a, const SimEvent& b) {
 
 void EventLoop::Added() {
   CASTOR_CHECK_GE(timers_.back().due_ns, now_ns_);
-  std::push_heap(timers_.begin(), timers_.end(), Later);
+  std::push_heap(timers_.begin(), timers_.end(), IsLater);
 }
 
 bool EventLoop::RunOne() {
@@ -81,7 +81,7 @@ bool EventLoop::RunOne() {
     return true;
   }
   while (!timers_.empty()) {
-    std::pop_heap(timers_.begin(), timers_.end(), Later);
+    std::pop_heap(timers_.begin(), timers_.end(), IsLater);
     const Timer timer = std::move(timers_.back());
     timers_.pop_back();
     if (timer.version != nullptr && *timer.version != timer.of_version) {

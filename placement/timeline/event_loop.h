@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <utility>
@@ -73,6 +74,12 @@ class EventLoop {
   EventLoop& operator=(const EventLoop&) = delete;
 
   int64_t now_ns() const { return now_ns_; }
+  // The clock never ends: what would come later comes at its last moment.
+  int64_t FromNow(int64_t ns) const { return Later(now_ns_, ns); }
+  static int64_t Later(int64_t from_ns, int64_t ns) {
+    constexpr int64_t kLast = std::numeric_limits<int64_t>::max();
+    return from_ns > kLast - ns ? kLast : from_ns + ns;
+  }
   void Post(Task task) { tasks_.push_back(std::move(task)); }
 
   // A place among the timers that are due at one time: lower ones go first.
@@ -103,7 +110,7 @@ class EventLoop {
     uint64_t of_version;
     Task task;
   };
-  static bool Later(const Timer& a, const Timer& b) {
+  static bool IsLater(const Timer& a, const Timer& b) {
     return std::pair(a.due_ns, a.place) > std::pair(b.due_ns, b.place);
   }
 

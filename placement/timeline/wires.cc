@@ -4,6 +4,7 @@
 #include "placement/timeline/wires.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "chunk/base/check.h"
@@ -60,10 +61,9 @@ void Wires::Begin(Traffic traffic, Bytes bytes, std::function<void()> done) {
   if (!alone) return done();
   const size_t w = WireOf(traffic);
   Wire& wire = wires_[w];
-  wire.transfers.push_back({traffic,
-                            static_cast<Amount>(bytes.count()) * 1'000'000'000,
-                            loop_->now_ns() + alone->latency_ns,
-                            loop_->TakePlace(), std::move(done)});
+  wire.transfers.push_back(
+      {traffic, static_cast<Amount>(bytes.count()) * 1'000'000'000,
+       loop_->FromNow(alone->latency_ns), loop_->TakePlace(), std::move(done)});
   if (wire.transfers.size() == 1) {
     StartFirst(w);
   } else if (w == kDrive) {
@@ -163,10 +163,12 @@ void Wires::SetRate(size_t w, int64_t rate) {
   wire.rate = rate;
   wire.since_ns = now_ns;
   const auto per_ns = static_cast<Amount>(rate);
-  const auto wait_ns = static_cast<int64_t>((first.left + per_ns - 1) / per_ns);
+  const Amount wait_ns = (first.left + per_ns - 1) / per_ns;
   ++wire.schedules;
-  loop_->At(now_ns + wait_ns, first.place, &wire.schedules,
-            [this, w] { End(w); });
+  loop_->At(
+      loop_->FromNow(static_cast<int64_t>(std::min(
+          wait_ns, static_cast<Amount>(std::numeric_limits<int64_t>::max())))),
+      first.place, &wire.schedules, [this, w] { End(w); });
 }
 
 }  // namespace castor::internal

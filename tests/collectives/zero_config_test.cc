@@ -333,7 +333,7 @@ TEST(ZeroConfigTest, PrefetchAndLossScaleHaveFormsOfTheirOwn) {
 TEST(ZeroConfigTest, TheFilesItNamesAreRead) {
   const TempDir dir;
   std::ofstream(dir.File("machine.json")) << R"({"schema": "castor.machine/1",
-             "memory": {"bytes_per_second": 7}})";
+             "memory": {"bytes_per_second": 7000000}})";
   const auto with = [&](const std::string& key, const std::string& file) {
     return ReadZeroConfig("{" + key + ": \"" + dir.File(file) + "\"" +
                           (key.find('{') == key.npos ? "}" : "}}"));
@@ -341,7 +341,7 @@ TEST(ZeroConfigTest, TheFilesItNamesAreRead) {
   const Result<ZeroOptions> read = with("\"machine\"", "machine.json");
   ASSERT_THAT(read, IsOk());
   ASSERT_TRUE(read->machine.has_value());
-  EXPECT_EQ(read->machine->memory->bytes_per_second, 7);
+  EXPECT_EQ(read->machine->memory->bytes_per_second, 7000000);
   EXPECT_THAT(with("\"machine\"", "none.json"),
               StatusIs(ErrorCode::kInvalidArgument, HasSubstr("none.json")));
   EXPECT_THAT(with("\"machine\"", ""), StatusIs(ErrorCode::kInvalidArgument));

@@ -34,13 +34,15 @@ TEST(TierModelTest, KnowsNothingThatNobodyDeclared) {
 TEST(TierModelTest, NamesNumbersThatAreOutOfTheirLimits) {
   TierModel model;
   EXPECT_TRUE(CheckTierModel(model).ok());
-  model.nvme_read = LinkModel{1, 0};
+  model.nvme_read = LinkModel{kMinBytesPerSecond, 0};
   model.memory = RateModel{kMaxBytesPerSecond};
   EXPECT_TRUE(CheckTierModel(model).ok());
-  model.optimizer = RateModel{0};
-  EXPECT_NE(CheckTierModel(model).message().find("optimizer moves 0 bytes"),
-            std::string::npos);
-  model.all_gather = RingModel{5, kMaxLatencyNs + 1};
+  model.optimizer = RateModel{kMinBytesPerSecond - 1};
+  EXPECT_NE(
+      CheckTierModel(model).message().find("optimizer moves 999999 bytes"),
+      std::string::npos);
+  model.optimizer.reset();
+  model.all_gather = RingModel{kMaxBytesPerSecond, kMaxLatencyNs + 1};
   EXPECT_NE(CheckTierModel(model).message().find("all_gather has a latency"),
             std::string::npos);
   model.nvme_read->latency_ns = -1;

@@ -19,7 +19,7 @@ int64_t Whole(double value, int64_t least, int64_t most) {
 }
 
 int64_t BytesPerSecond(double value) {
-  return Whole(value, 1, kMaxBytesPerSecond);
+  return Whole(value, kMinBytesPerSecond, kMaxBytesPerSecond);
 }
 
 int64_t Nanoseconds(double seconds) {

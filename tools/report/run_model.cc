@@ -28,8 +28,8 @@ namespace {
 std::optional<int64_t> RateOf(int64_t bytes, int64_t ns) {
   if (bytes <= 0 || ns <= 0) return std::nullopt;
   const double rate = static_cast<double>(bytes) / static_cast<double>(ns);
-  return std::clamp<int64_t>(static_cast<int64_t>(rate * 1e9), 1,
-                             kMaxBytesPerSecond);
+  return std::clamp<int64_t>(static_cast<int64_t>(rate * 1e9),
+                             kMinBytesPerSecond, kMaxBytesPerSecond);
 }
 
 std::optional<LinkModel> LinkAt(std::optional<int64_t> rate) {

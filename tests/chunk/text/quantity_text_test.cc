@@ -27,6 +27,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr int64_t kMostNs = 600'000'000'000;
+constexpr int64_t kLeastRate = 1'000'000;
 constexpr int64_t kMostRate = 1'000'000'000'000'000;
 
 struct Parsed {
@@ -66,7 +67,7 @@ Result<int64_t> Size(std::string_view text) {
 }
 Result<int64_t> Time(std::string_view text) { return ParseTime(text, kMostNs); }
 Result<int64_t> Rate(std::string_view text) {
-  return ParseBandwidth(text, kMostRate);
+  return ParseBandwidth(text, kLeastRate, kMostRate);
 }
 
 TEST(ParseSizeTest, ReadsTheSizeExactly) {
@@ -153,7 +154,7 @@ TEST(ParseBandwidthTest, ReadsBothKindsOfUnit) {
                       {"24GiB/s", int64_t{24} << 30},
                       {"6.8GB/s", 6'800'000'000},
                       {"500 MB/s", 500'000'000},
-                      {"1B/s", 1},
+                      {"1MB/s", 1'000'000},
                       {"1000TB/s", kMostRate}});
 }
 
@@ -170,8 +171,9 @@ TEST(ParseBandwidthTest, SaysWhyNotAndWhatToWrite) {
                  {"B/s", "is no size"},
                  {"-1GB/s", "is no size"},
                  {"1.5B/s", "is no size"},
-                 {"0GB/s", "between 1B/s and 1000TB/s"},
-                 {"1001TB/s", "between 1B/s and 1000TB/s"}});
+                 {"0GB/s", "between 1MB/s and 1000TB/s"},
+                 {"999KB/s", "between 1MB/s and 1000TB/s"},
+                 {"1001TB/s", "between 1MB/s and 1000TB/s"}});
 }
 
 TEST(FormatExactTest, IsReadBackExactly) {

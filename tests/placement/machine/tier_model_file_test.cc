@@ -36,7 +36,7 @@ constexpr char kWhole[] = R"({
   },
   "collectives": {
     "all_gather": {"bytes_per_second": 340000000000, "step_latency_ns": 3400},
-    "reduce_scatter": {"bytes_per_second": 1, "step_latency_ns": 600000000000}
+    "reduce_scatter": {"bytes_per_second": 1000000, "step_latency_ns": 600000000000}
   },
   "memory": {"bytes_per_second": 190000000000},
   "optimizer": {"bytes_per_second": 1000000000000000}
@@ -52,7 +52,7 @@ TierModel Whole() {
           .nvme_write = LinkModel{3'000'000'000, 0},
           .nvme_mixed = LinkModel{3'500'000'000, 20'000},
           .all_gather = RingModel{340'000'000'000, 3'400},
-          .reduce_scatter = RingModel{1, 600'000'000'000},
+          .reduce_scatter = RingModel{1'000'000, 600'000'000'000},
           .memory = RateModel{190'000'000'000},
           .optimizer = RateModel{1'000'000'000'000'000}};
 }
@@ -70,9 +70,9 @@ TEST(TierModelFileTest, LeavesUnknownWhatIsNotThere) {
       IsOkAndHolds(TierModel()));
   const Result<TierModel> one = ParseTierModel(
       R"({"schema":"castor.machine/1","links":{"nvme_read":
-          {"bytes_per_second":5,"latency_ns":6}}})");
+          {"bytes_per_second":5000000,"latency_ns":6}}})");
   TierModel want;
-  want.nvme_read = LinkModel{5, 6};
+  want.nvme_read = LinkModel{5'000'000, 6};
   EXPECT_THAT(one, IsOkAndHolds(want));
 }
 
@@ -108,14 +108,15 @@ INSTANTIATE_TEST_SUITE_P(
                R"(unknown key "step_latency_ns"; did you mean latency_ns?)"},
         Broken{R"("collectives":{"all_gather":{"latency_ns":1}})",
                "did you mean step_latency_ns?"},
-        Broken{R"("links":{"nvme_read":{"bytes_per_second":1}})",
+        Broken{R"("links":{"nvme_read":{"bytes_per_second":1000000}})",
                R"("links"."nvme_read" has no "latency_ns")"},
         Broken{R"("links":{"nvme_read":{"latency_ns":1}})",
                R"("links"."nvme_read" has no "bytes_per_second")"},
-        Broken{R"("collectives":{"all_gather":{"bytes_per_second":1}})",
+        Broken{R"("collectives":{"all_gather":{"bytes_per_second":1000000}})",
                R"("collectives"."all_gather" has no "step_latency_ns")"},
         Broken{R"("links":{"nvme_read":{"bytes_per_second":0}})",
-               "is 0 where a whole number from 1 to 1000000000000000 belongs"},
+               "is 0 where a whole number from 1000000 to 1000000000000000 "
+               "belongs"},
         Broken{R"("links":{"nvme_read":{"bytes_per_second":1000000000000001}})",
                "is 1000000000000001 where"},
         Broken{R"("links":{"nvme_read":{"bytes_per_second":5e10}})",
@@ -141,6 +142,14 @@ INSTANTIATE_TEST_SUITE_P(
                "bytes_per_second"},
         Broken{R"("memory":{})", R"("memory" has no "bytes_per_second")"},
         Broken{R"("optimizer":{"bytes_per_second":0})", "is 0 where a whole"},
+        // Slower than any step's nanoseconds could say.
+        Broken{R"("memory":{"bytes_per_second":999999})",
+               "is 999999 where a whole number from 1000000"},
+        Broken{R"("optimizer":{"bytes_per_second":999999})", "from 1000000"},
+        Broken{R"("links":{"device_to_host":{"bytes_per_second":999999}})",
+               "from 1000000"},
+        Broken{R"("collectives":{"all_gather":{"bytes_per_second":999999}})",
+               "from 1000000"},
         Broken{R"("optimizer":{"bytes_per_second":{}})",
                "is an object where a number belongs"},
         Broken{R"("optimizer":9)", "is 9 where an object belongs"},
@@ -159,7 +168,10 @@ TEST(TierModelFileTest, ReadsBackWhatItWrites) {
   const auto maybe = [&](auto* entry, auto make) {
     if (random() % 2 == 0) *entry = make();
   };
-  const auto rate = [&] { return 1 + below(kMaxBytesPerSecond); };
+  const auto rate = [&] {
+    return kMinBytesPerSecond +
+           below(kMaxBytesPerSecond - kMinBytesPerSecond + 1);
+  };
   const auto link = [&] { return LinkModel{rate(), below(kMaxLatencyNs + 1)}; };
   const auto ring = [&] { return RingModel{rate(), below(kMaxLatencyNs + 1)}; };
   const auto shared = [&] { return RateModel{rate()}; };

@@ -105,8 +105,9 @@ TEST(LineFitTest, WhatIsWrittenIsWithinTheLimits) {
   EXPECT_EQ(LinkOf({.latency_seconds = 0, .bytes_per_second = 1e20}),
             (LinkModel{kMaxBytesPerSecond, 0}));
   EXPECT_EQ(LinkOf({.latency_seconds = 1e9, .bytes_per_second = 0.1}),
-            (LinkModel{1, kMaxLatencyNs}));
-  EXPECT_EQ(RateOf(1.6), (RateModel{2}));
+            (LinkModel{kMinBytesPerSecond, kMaxLatencyNs}));
+  EXPECT_EQ(RateOf(1.6), (RateModel{kMinBytesPerSecond}));
+  EXPECT_EQ(RateOf(2e6 + 0.6), (RateModel{2'000'001}));
 }
 
 }  // namespace

@@ -151,8 +151,9 @@ void DeclareSimulateFlags(CLI::App& app, SimulateFlags* flags) {
   t.Words("SPEED")
       .Flag("--device-memory", "speed of the device's own memory: 2TB/s",
             [flags](std::string_view text) -> Status {
-              CASTOR_ASSIGN_OR_RETURN(const int64_t rate,
-                                      ParseBandwidth(text, kMaxBytesPerSecond));
+              CASTOR_ASSIGN_OR_RETURN(
+                  const int64_t rate,
+                  ParseBandwidth(text, kMinBytesPerSecond, kMaxBytesPerSecond));
               flags->device_memory = LinkModel{rate, 0};
               return OkStatus();
             })

@@ -338,7 +338,7 @@ TEST(TrainFlagsTest, RatesRanksAndCheckpointsGoWhereTheirFlagsGo) {
 TEST(TrainFlagsTest, HomesAndTheMachineOfAConfigReachTheOptions) {
   const TempDir dir;
   std::ofstream(dir.File("machine.json")) << R"({"schema": "castor.machine/1",
-             "memory": {"bytes_per_second": 7}})";
+             "memory": {"bytes_per_second": 7000000}})";
   std::ofstream(dir.File("config.json"))
       << "{\"machine\": \"" << dir.File("machine.json") << R"(",
         "home_limits": [{"state": "param", "tier": "device",
@@ -353,7 +353,7 @@ TEST(TrainFlagsTest, HomesAndTheMachineOfAConfigReachTheOptions) {
   ASSERT_EQ(options->engine.home_rules.size(), 1u);
   EXPECT_EQ(options->engine.home_rules[0].tier, Tier::kNvme);
   ASSERT_TRUE(options->machine.has_value());
-  EXPECT_EQ(options->machine->memory->bytes_per_second, 7);
+  EXPECT_EQ(options->machine->memory->bytes_per_second, 7000000);
 }
 
 TEST(TrainFlagsTest, WhatAConfigIsWrongAboutIsNamedWithItsPlace) {
