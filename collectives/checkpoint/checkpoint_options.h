@@ -56,6 +56,8 @@ struct LoadOptions {
   bool verify = true;
   // False: weights only. Moments and the counts of updates begin anew.
   bool optimizer_states = true;
+  // Whether steps are counted from 1 again, as of another training.
+  bool steps_anew = false;
   // Whether parameters and moments may have been saved in other types than the
   // engine has; what is rounded is then not what was saved.
   bool convert = false;

@@ -17,10 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool IsGiven(const NamedPath& named) {
-  return !named.path.empty() && named.path != "-";
-}
-
 // With links followed as far as the path exists.
 fs::path Place(const fs::path& path) {
   std::error_code failed;
@@ -93,16 +89,20 @@ Status CheckOutputs(std::span<const NamedPath> inputs,
     const NamedPath& output = outputs[i];
     std::error_code ignored;
     const fs::file_status there = fs::status(output.path, ignored);
-    if (!IsGiven(output) || (fs::exists(there) && !fs::is_regular_file(there)))
+    if (output.path.empty() ||
+        (fs::exists(there) && !fs::is_regular_file(there)))
       continue;
     for (const NamedPath& input : inputs) {
-      if (!IsGiven(input) || !Replaces(output.path, input)) continue;
+      // As an input, - is the standard input.
+      if (input.path.empty() || input.path == "-" ||
+          !Replaces(output.path, input))
+        continue;
       return InvalidArgument(
           fmt::format("{} {} would overwrite what {} names; name another file",
                       output.flag, QuotedPath(output.path), input.flag));
     }
     for (const NamedPath& other : outputs.first(i)) {
-      if (!IsGiven(other) || !IsSameFile(output.path, other.path)) continue;
+      if (other.path.empty() || !IsSameFile(output.path, other.path)) continue;
       return InvalidArgument(
           fmt::format("{} and {} would both be written to {}; name two files",
                       other.flag, output.flag, QuotedPath(output.path)));

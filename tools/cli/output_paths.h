@@ -17,7 +17,7 @@ namespace castor {
 // A path on a command line.
 struct NamedPath {
   std::string flag;  // "--html"; "MODEL"
-  std::string path;  // empty: not given; "-": a standard stream
+  std::string path;  // empty: not given
   bool all = false;  // of an input folder: every file in the folder is read
 };
 

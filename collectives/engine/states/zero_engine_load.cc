@@ -237,7 +237,7 @@ class ZeroEngine::Impl::Loading {
     }
     engine_.scaler_ = scaler_;
     engine_.groups_ = groups_;
-    engine_.step_ = manifest.step;
+    engine_.step_ = options_.steps_anew ? 0 : manifest.step;
     engine_.store_->BeginStep(static_cast<int32_t>(engine_.step_ + 1));
     engine_.manager_->BeginStep(static_cast<int32_t>(engine_.step_ + 1));
   }

@@ -110,6 +110,7 @@ TEST_F(OutputPathsTest, TwoOutputsAreTwoFiles) {
   ASSERT_EQ(mkfifo(New("pipe").c_str(), 0600), 0);
   EXPECT_THAT(both(New("pipe"), New("pipe")), IsOk());
   EXPECT_THAT(both("", ""), IsOk());
+  EXPECT_THAT(both("-", "./-"), StatusIs(ErrorCode::kInvalidArgument));
 }
 
 }  // namespace

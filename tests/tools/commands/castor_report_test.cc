@@ -164,8 +164,8 @@ TEST_F(RunReportTest, AnExportNeverOverwritesTheRecord) {
   EXPECT_THAT(Run(), StatusIs(ErrorCode::kInvalidArgument));
   request_.chrome.clear();
   request_.memory_viz = request_.file;
-  EXPECT_THAT(Run(), StatusIs(ErrorCode::kInvalidArgument,
-                              HasSubstr("--memory-viz ")));
+  EXPECT_THAT(
+      Run(), StatusIs(ErrorCode::kInvalidArgument, HasSubstr("--memory-viz ")));
   EXPECT_EQ(std::filesystem::file_size(request_.file), TwoSteps().size());
 }
 

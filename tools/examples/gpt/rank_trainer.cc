@@ -141,6 +141,7 @@ class RankTrainer {
     return engine_
         ->Load({.directory = options_.init,
                 .optimizer_states = false,
+                .steps_anew = true,
                 .convert = true})
         .status();
   }

@@ -219,9 +219,9 @@ TEST_F(PlanRunTest, TimesAreBytesOverWhatTheMachineDoes) {
   flags_.files.machine = folder_.Write(
       "machine.json",
       R"({"schema": "castor.machine/1", "links": {)"
-      R"("host_to_device": {"bytes_per_second": 1000, "latency_ns": 0},)"
-      R"("device_to_host": {"bytes_per_second": 1000, "latency_ns": 1000}},)"
-      R"("optimizer": {"bytes_per_second": 28}})");
+      R"("host_to_device": {"bytes_per_second": 1000000, "latency_ns": 0},)"
+      R"("device_to_host": {"bytes_per_second": 1000000, "latency_ns": 1000}},)"
+      R"("optimizer": {"bytes_per_second": 28000000}})");
   flags_.device_budget = KiB(700);
   flags_.compute = 2'000'000'000;
   const PlanReport report = Run().value();
@@ -236,11 +236,12 @@ TEST_F(PlanRunTest, TimesAreBytesOverWhatTheMachineDoes) {
           *time.seconds,
           static_cast<double>(
               traffic.on(Tier::kHost, Tier::kDevice).bytes.count()) /
-              1000);
+              1e6);
     }
     if (time.name == "optimizer") {
-      EXPECT_DOUBLE_EQ(*time.seconds,
-                       static_cast<double>(traffic.updated_on_host.count()));
+      EXPECT_DOUBLE_EQ(
+          *time.seconds,
+          static_cast<double>(traffic.updated_on_host.count()) / 1e6);
     }
   }
   EXPECT_EQ(report.outcome.times.resources.size(), 4u);

@@ -57,15 +57,15 @@ TEST_F(SearchRunTest, ReadsAndSearches) {
 }
 
 TEST_F(SearchRunTest, PrefersDeclaredSpeeds) {
-  request_.machine_file =
-      folder_.Write("machine.json",
-                    R"({"schema":"castor.machine/1","links":{"host_to_device":)"
-                    R"({"bytes_per_second":5,"latency_ns":6},"device_to_host":)"
-                    R"({"bytes_per_second":7,"latency_ns":8}}})");
+  request_.machine_file = folder_.Write(
+      "machine.json",
+      R"({"schema":"castor.machine/1","links":{"host_to_device":)"
+      R"({"bytes_per_second":5000000,"latency_ns":6},"device_to_host":)"
+      R"({"bytes_per_second":7000000,"latency_ns":8}}})");
   request_.search.declared.host_to_device = {9, 10};
   const SearchReport report = Run().value();
   EXPECT_EQ(report.machine->host_to_device, (LinkModel{9, 10}));
-  EXPECT_EQ(report.machine->device_to_host, (LinkModel{7, 8}));
+  EXPECT_EQ(report.machine->device_to_host, (LinkModel{7000000, 8}));
 }
 
 TEST_F(SearchRunTest, WritesTheLayoutAndSaysWhatItRounded) {

@@ -64,9 +64,9 @@ TEST_F(CastorFilesTest, ReadsALayout) {
 
 TEST_F(CastorFilesTest, ReadsAMachine) {
   TierModel want;
-  want.nvme_read = LinkModel{7000, 80};
+  want.nvme_read = LinkModel{7000000, 80};
   EXPECT_THAT(ReadMachineFile(Put("machine", R"({"schema":"castor.machine/1",
-      "links":{"nvme_read":{"bytes_per_second":7000,"latency_ns":80}}})")),
+      "links":{"nvme_read":{"bytes_per_second":7000000,"latency_ns":80}}})")),
               IsOkAndHolds(want));
   ExpectNamed(ReadMachineFile,
               R"({"schema":"castor.machine/1","links":{"nvme_raed":{}}})",

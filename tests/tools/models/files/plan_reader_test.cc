@@ -27,8 +27,9 @@ TEST(PlanReaderTest, ReadsAPlanWithTheFilesThatItNames) {
   const ChunkLayout layout = PackChunks(params, sizes, {}).value();
   TempFolder folder;
   folder.Write("plans/here/layout.json", WriteLayout(params, layout).value());
-  folder.Write("plans/machine.json", R"({"schema": "castor.machine/1",)"
-                                     R"( "memory": {"bytes_per_second": 5}})");
+  folder.Write("plans/machine.json",
+               R"({"schema": "castor.machine/1",)"
+               R"( "memory": {"bytes_per_second": 5000000}})");
   PlanFile plan;
   plan.model = "m";
   plan.engine.max_chunk = MiB(1);
@@ -38,7 +39,7 @@ TEST(PlanReaderTest, ReadsAPlanWithTheFilesThatItNames) {
       ReadPlanFile(folder.Write("plans/plan.json", WritePlan(plan))).value();
   ASSERT_NE(loaded.engine.layout, nullptr);
   EXPECT_EQ(loaded.engine.layout->params.size(), 1u);
-  EXPECT_EQ(loaded.engine.machine->memory->bytes_per_second, 5);
+  EXPECT_EQ(loaded.engine.machine->memory->bytes_per_second, 5000000);
 
   EXPECT_THAT(
       ReadPlanFile(folder.Write("elsewhere.json", WritePlan(plan))).status(),
