@@ -48,7 +48,7 @@ struct SaveResult {
 struct LoadOptions {
   // A checkpoint, or the folder that holds a training's; or, where
   // optimizer_states is false, a model of weights alone (weight_files.h), which
-  // has no digests to verify.
+  // has digests to verify where it is a file of a checkpoint.
   std::string directory;
   std::optional<int64_t> step = {};  // none: the latest
   // Reads everything twice: nothing of the engine changes unless all bytes are

@@ -114,8 +114,32 @@ Result<CheckpointReader> CheckpointReader::OpenWeights(
       CASTOR_RETURN_IF_ERROR(reader.AddWeightFile(name, &tensors));
     }
   }
+  CASTOR_RETURN_IF_ERROR(reader.TakeDigests());
   reader.manifest_digest_ = DigestOfFile(WriteManifest(reader.manifest_), {});
   return reader;
+}
+
+Status CheckpointReader::TakeDigests() {
+  has_digests_ = false;
+  std::error_code ignored;
+  if (!std::filesystem::exists(At(folder_, kManifestName), ignored)) {
+    return OkStatus();
+  }
+  CASTOR_ASSIGN_OR_RETURN(const CheckpointManifest saved,
+                          ReadManifest(folder_));
+  std::map<std::string_view, uint64_t> digests;
+  for (const SavedParam& param : saved.params) {
+    for (const SavedState& state : param.states) {
+      if (state.state == kParamName) digests[param.name] = state.digest;
+    }
+  }
+  for (SavedParam& param : manifest_.params) {
+    const auto found = digests.find(param.name);
+    if (found == digests.end()) return OkStatus();
+    for (SavedState& state : param.states) state.digest = found->second;
+  }
+  has_digests_ = true;
+  return OkStatus();
 }
 
 Result<CheckpointReader> CheckpointReader::Find(const std::string& path,
@@ -128,16 +152,7 @@ Result<CheckpointReader> CheckpointReader::Find(const std::string& path,
   }
   const std::string weights = FindWeightFiles(path);
   if (weights.empty()) return found.status();
-  if (!step.has_value()) {
-    // A file of a checkpoint has digests, in the manifest beside the file.
-    const std::filesystem::path folder =
-        std::filesystem::absolute(weights).parent_path();
-    std::error_code ignored;
-    if (std::filesystem::exists(folder / kManifestName, ignored)) {
-      return Find(folder.string(), step);
-    }
-    return OpenWeights(weights);
-  }
+  if (!step.has_value()) return OpenWeights(weights);
   return InvalidArgument(fmt::format(
       "{} is a model of weights alone, which has no step {}: name no step",
       QuotedPath(path), *step));

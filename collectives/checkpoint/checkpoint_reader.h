@@ -48,6 +48,8 @@ class CheckpointReader {
   // Of weights alone, what holds their files.
   const std::string& folder() const { return folder_; }
   bool weights_only() const { return weights_only_; }
+  // Weights alone have them where a checkpoint's manifest is beside the files.
+  bool has_digests() const { return has_digests_; }
   // Of weights alone, by what their files say.
   const CheckpointManifest& manifest() const { return manifest_; }
   uint64_t manifest_digest() const { return manifest_digest_; }
@@ -85,9 +87,12 @@ class CheckpointReader {
   // none.
   Status AddWeightFile(const std::string& name,
                        const std::vector<std::string>* named);
+  // Of weights alone, from the manifest beside their files.
+  Status TakeDigests();
 
   std::string folder_;
   bool weights_only_ = false;
+  bool has_digests_ = true;
   CheckpointManifest manifest_;
   uint64_t manifest_digest_ = 0;
   std::vector<File> files_;
