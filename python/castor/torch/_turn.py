@@ -39,10 +39,6 @@ class Turn:
         self.frame: Optional[FrameType] = None  # of the holder
         self.thread = 0  # of that frame
 
-    def is_inside(self) -> bool:
-        """Whether the caller is called by the holder."""
-        return self.frame is not None and levels_to(self.frame) > 0
-
     def lives(self) -> bool:
         """Whether the holder is under way, in whichever thread."""
         held = self.frame
@@ -61,15 +57,17 @@ class Turn:
         thread = thread or threading.get_ident()
         wait = 0.0
         while not self._lock.acquire(wait > 0, wait or -1):
-            with self._transfer:
+            with self._transfer:  # two that wait would both find the holder gone
                 if not self.lives():
-                    break  # the lock is this frame's as it is
+                    self.frame, self.thread = frame, thread
+                    break
             if self.thread == thread or is_in_callback():
                 return False  # the holder waits for the callback, whose calls of the engine tell what they are
             if ends_waits():
                 raise FailedPrecondition("another thread computes with this model")
             wait = _LOOK
-        self.frame, self.thread = frame, thread
+        else:
+            self.frame, self.thread = frame, thread
         self._on_taken()
         return True
 

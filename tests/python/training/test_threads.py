@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,6 +15,7 @@ import torch
 from torch import nn
 
 import castor.torch as castor
+from castor.torch._turn import Turn
 
 BUDGETS: dict[str, dict[str, Any]] = {"resident": {"device": "64MiB", "host": "64MiB"}, "tight": {"device": 60_000, "host": "8MiB", "config": {"poison": True}}}
 
@@ -120,3 +123,24 @@ def test_a_model_is_not_held_by_a_thread_that_has_died() -> None:
         optimizer.zero_grad()
     with torch.no_grad():
         assert bool(model(inputs(0)).isfinite().all())
+
+
+def test_one_of_those_that_wait_has_the_turn_of_one_that_has_died() -> None:
+    def die(turn: Turn) -> None:
+        turn.take(sys._getframe())
+
+    def take(turn: Turn, inside: list[int]) -> int:
+        turn.take(sys._getframe())
+        try:
+            inside.append(len(inside))
+            time.sleep(1e-4)
+            return len(inside)
+        finally:
+            inside.pop()
+            turn.give(sys._getframe())
+
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(10):
+            turn, inside = Turn(lambda: None), []  # type: ignore[var-annotated]
+            pool.submit(die, turn).result()
+            assert list(pool.map(lambda _, turn=turn, inside=inside: take(turn, inside), range(8))) == [1] * 8  # type: ignore[misc]
