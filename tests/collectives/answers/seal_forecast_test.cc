@@ -69,9 +69,9 @@ class ForetoldTest : public SealForecastTest {
     rule.tier = Tier::kNvme;
     options.home_rules = {rule};
     options.machine.emplace();
-    options.machine->host_to_device = LinkModel{1'000'000, 10};
-    options.machine->all_gather = RingModel{500'000, 20};
-    options.machine->nvme_read = LinkModel{100'000, 30};
+    options.machine->host_to_device = LinkModel{10 * kMinBytesPerSecond, 10};
+    options.machine->all_gather = RingModel{5 * kMinBytesPerSecond, 20};
+    options.machine->nvme_read = LinkModel{kMinBytesPerSecond, 30};
     return options;
   }
 
