@@ -65,9 +65,10 @@ CASTOR_API const char* castor_code_name(int32_t code);
 CASTOR_API const char* castor_last_error(void);
 
 /* Calls that wait call `interrupt` about every 100 ms, each on its own thread.
- * Where the function answers anything but 0, the call's world ends, and the
- * call fails as CASTOR_ABORTED. For all worlds of the process. Null: waits go
- * on. */
+ * Where the function answers anything but 0, a world of two or more ranks ends,
+ * and the call fails as CASTOR_ABORTED. A world of one rank lives on: the call
+ * returns when its work is done, unless the call waits for another call on the
+ * same engine. For all worlds of the process. Null: waits go on. */
 CASTOR_API void castor_set_interrupt(int32_t (*interrupt)(void* context),
                                      void* context);
 

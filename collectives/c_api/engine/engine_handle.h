@@ -45,8 +45,11 @@ struct castor_world {
       if (rank != nullptr) return rank->Abort(why);
     }
   }
-  // The program asks waits to end.
-  void Interrupt() const { Abort(castor::c_api::InterruptedError()); }
+  // The program asks waits to end. A wait of a world's only rank is for work
+  // of this machine, which ends by itself: the call goes on to its end.
+  void Interrupt() const {
+    if (ranks.size() > 1) Abort(castor::c_api::InterruptedError());
+  }
 
   // Of the process that made it.
   const int64_t generation = castor::c_api::ForkGeneration();

@@ -32,7 +32,7 @@ void SetInterrupt(int32_t (*interrupt)(void* context), void* context);
 // Whether the program asks waits to end. Calls its function.
 bool Interrupted();
 bool HasInterrupt();
-// With what the world of a call that it ended ends.
+// Why a world of two or more ranks ends where the program ends a wait.
 Status InterruptedError();
 
 // While it lives, waits of the calling thread ask the program every 100 ms

@@ -142,7 +142,58 @@ TEST(TurnTest, AnInterruptEndsACallThatWaits) {
   EXPECT_GIVES(CASTOR_ABORTED, castor_engine_seal(absent.get(), nullptr));
 }
 
-// So is a call that waits for another one on the same engine.
+// Work of the machine's own ends by itself: the program is asked, and the call
+// goes on.
+TEST(TurnTest, AnInterruptLetsACallOfAnOnlyRankGoOn) {
+  const CWorld world(1);
+  castor_lane* lane = nullptr;
+  ASSERT_GIVES(CASTOR_OK, castor_lane_create(world.get(), nullptr, &lane));
+  {
+    const CEngine engine(world, 0, 2);
+    ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), nullptr));
+    std::atomic<int> asked = 0;
+    castor_set_interrupt(
+        [](void* context) -> int32_t {
+          ++*static_cast<std::atomic<int>*>(context);
+          return 1;
+        },
+        &asked);
+    for (int step = 1; step <= 2; ++step) {
+      asked = 0;
+      ASSERT_GIVES(CASTOR_OK, castor_engine_begin_micro_batch(engine.get(), 1));
+      ASSERT_GIVES(CASTOR_OK, castor_engine_use_lane(engine.get(), lane));
+      const int32_t param = 1;
+      const void* data = nullptr;
+      void* grad = nullptr;
+      castor_param_lease* lease = nullptr;
+      ASSERT_GIVES(CASTOR_OK, castor_engine_acquire(engine.get(), &param, 1,
+                                                    &data, &lease));
+      ASSERT_GIVES(CASTOR_OK, castor_engine_grad(engine.get(), param, &grad));
+      ASSERT_GIVES(CASTOR_OK,
+                   castor_lane_run(
+                       lane,
+                       [](void* context) -> int32_t {
+                         // Until a wait has asked the program.
+                         while (*static_cast<std::atomic<int>*>(context) == 0) {
+                           std::this_thread::yield();
+                         }
+                         return CASTOR_OK;
+                       },
+                       &asked));
+      ASSERT_GIVES(CASTOR_OK, castor_param_lease_release(lease));
+      ASSERT_GIVES(CASTOR_OK, castor_engine_grad_ready(engine.get(), param));
+      castor_step made = {};
+      made.struct_size = sizeof(made);
+      ASSERT_GIVES(CASTOR_OK, castor_engine_step(engine.get(), 0.5, &made));
+      EXPECT_EQ(made.step, step);
+      EXPECT_GE(asked, 1);
+    }
+    castor_set_interrupt(nullptr, nullptr);
+  }
+  EXPECT_GIVES(CASTOR_OK, castor_lane_destroy(lane));
+}
+
+// A call that waits for another call on the same engine ends as well.
 TEST(TurnTest, AnInterruptEndsAWaitForTheTurn) {
   const CWorld world(2);
   const CEngine busy(world, 0, 2);
