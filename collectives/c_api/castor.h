@@ -20,7 +20,14 @@
  *
  * Structs only ever grow, at their end. struct_size is sizeof of the struct as
  * the caller was compiled with; the rest of an input struct may be zeros, which
- * stand for the defaults.
+ * stand for the defaults. CASTOR_INIT makes such a struct.
+ *
+ * Handles are numbers that only this library reads. A handle that was destroyed
+ * or released, that is of another kind, or that never was one, is
+ * CASTOR_INVALID_ARGUMENT; to end what another call uses is
+ * CASTOR_FAILED_PRECONDITION. Both lose nothing. Where a callback throws, what
+ * it is called for fails as CASTOR_ABORTED. A library that was loaded stays, as
+ * its threads may.
  */
 
 #include <stddef.h>
@@ -38,6 +45,18 @@ extern "C" {
 
 /* Of this header; a library serves every header of its own number. */
 #define CASTOR_ABI_VERSION 1
+
+/* castor_step step = CASTOR_INIT(castor_step); */
+#ifdef __cplusplus
+#define CASTOR_INIT(type)                          \
+  ([] {                                            \
+    type castor_made = {};                         \
+    castor_made.struct_size = sizeof(castor_made); \
+    return castor_made;                            \
+  }())
+#else
+#define CASTOR_INIT(type) ((type){.struct_size = sizeof(type)})
+#endif
 
 typedef enum castor_code {
   CASTOR_OK = 0,
@@ -311,10 +330,30 @@ CASTOR_API int32_t castor_device_set_allocator(
     castor_device* device, const castor_allocator* allocator);
 
 /* `device`: null for one that is simulated, of just the size that is needed.
- * `config`: JSON as collectives/zero_config.h has it, or null for the defaults.
- * "plan" names a file that `castor plan -o` wrote, whose keys the config then
- * leaves away. A rank has one engine in a world's life. CASTOR_INVALID_ARGUMENT
- * names the line, the column and the nearest key there is. */
+ * `config`: a JSON object of the keys below, "{}" for all defaults. a.b is key
+ * b of the object that is key a. "plan" names a file that `castor plan -o`
+ * wrote, whose keys the config then leaves away. A rank has one engine in a
+ * world's life. CASTOR_INVALID_ARGUMENT names the line, the column and the
+ * nearest key there is.
+ *
+ * Keys with their defaults, as collectives/zero_config.h explains them; a
+ * budget of 0 has no limit, and sizes may be texts as "4GiB": stage 3,
+ * shard_group 0 (all ranks), optimizer_span "group", device_budget_bytes 0,
+ * host_budget_bytes 0, nvme (no drive), chunk.bytes (searched), chunk.min_bytes
+ * 0, chunk.max_bytes 0, chunk.align_elements 64, chunk.layout "", machine "",
+ *   home_limits, home_rules, keep_copies true, policy "auto",
+ *   prefetch "depth", prefetch_depth 3, step_compute_ns 0 (unknown),
+ *   grad_mode "separate", accumulation_order "each", clip_norm 0 (none),
+ *   count_norm false, average_micro_batches true, own_lease_ends true,
+ *   poison false, optimizer.kind "adamw", optimizer.beta1 0.9,
+ *   optimizer.beta2 0.999, optimizer.eps 1e-08, optimizer.weight_decay 0.01,
+ *   optimizer.momentum 0, optimizer.dampening 0, optimizer.nesterov false,
+ *   optimizer.moment_dtype "F32", optimizer.stochastic_rounding true,
+ *   optimizer.seed 0, optimizer.states (of "custom"),
+ *   optimizer.span "elements" (of "custom"), groups, loss_scale.kind "none",
+ *   loss_scale.initial 65536, loss_scale.growth 2,
+ *   loss_scale.growth_interval 2000, loss_scale.backoff 0.5,
+ *   loss_scale.hysteresis 1, loss_scale.least 1, loss_scale.most 4294967296. */
 CASTOR_API int32_t castor_engine_create(castor_world* world, int32_t rank,
                                         castor_device* device,
                                         const char* config,

@@ -47,7 +47,7 @@ Result<SaveOptions> TakeSave(const char* directory,
   return options;
 }
 
-Status Save(castor_engine& engine, const char* directory,
+Status Save(EngineEntry& engine, const char* directory,
             const castor_save_options* given) {
   if (directory == nullptr) return InvalidArgument("directory is null");
   CASTOR_ASSIGN_OR_RETURN(const SaveOptions options,
@@ -55,14 +55,14 @@ Status Save(castor_engine& engine, const char* directory,
   return engine.engine->Save(options).status();
 }
 
-Status FinishSave(castor_engine& engine, const char** path) {
+Status FinishSave(EngineEntry& engine, const char** path) {
   CASTOR_ASSIGN_OR_RETURN(SaveResult saved, engine.engine->FinishSave());
   engine.saved_path = std::move(saved.path);
   if (path != nullptr) *path = engine.saved_path.c_str();
   return OkStatus();
 }
 
-Status Load(castor_engine& engine, const char* directory,
+Status Load(EngineEntry& engine, const char* directory,
             const castor_load_options* given, int64_t* step) {
   if (directory == nullptr) return InvalidArgument("directory is null");
   LoadOptions options;
@@ -134,27 +134,27 @@ using castor::c_api::WithEngine;
 
 int32_t castor_engine_save(castor_engine* engine, const char* directory,
                            const castor_save_options* options) {
-  return WithEngine(engine, [&](castor_engine& its) {
+  return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
     return castor::c_api::Save(its, directory, options);
   });
 }
 
 int32_t castor_engine_finish_save(castor_engine* engine, const char** path) {
-  return WithEngine(engine, [&](castor_engine& its) {
+  return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
     return castor::c_api::FinishSave(its, path);
   });
 }
 
 int32_t castor_engine_load(castor_engine* engine, const char* directory,
                            const castor_load_options* options, int64_t* step) {
-  return WithEngine(engine, [&](castor_engine& its) {
+  return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
     return castor::c_api::Load(its, directory, options, step);
   });
 }
 
 int32_t castor_engine_loaded_trainer(const castor_engine* engine,
                                      const void** data, size_t* size) {
-  return WithEngine(engine, [&](const castor_engine& its) {
+  return WithEngine(engine, [&](const castor::c_api::EngineEntry& its) {
     if (data == nullptr || size == nullptr) {
       return castor::InvalidArgument("data or size is null; give both");
     }

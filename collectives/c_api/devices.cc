@@ -27,16 +27,17 @@
 
 namespace castor::c_api {
 
-Result<Slab> SlabFrom(const castor_device& device, Bytes size, Lane& lane) {
+Result<Slab> SlabFrom(const DeviceEntry& device, Bytes size, Lane& lane) {
   void* data = nullptr;
-  CASTOR_RETURN_IF_ERROR(CallbackAnswer(
-      device.allocator.allocate(device.allocator.context, size.count(), &data),
-      "allocate"));
+  const castor_allocator& allocator = device.allocator;
+  CASTOR_RETURN_IF_ERROR(RunCallback("allocate", [&] {
+    return allocator.allocate(allocator.context, size.count(), &data);
+  }));
   const auto address = reinterpret_cast<uintptr_t>(data);
   constexpr uintptr_t kAlign = 256;
   if (data == nullptr || address % kAlign != 0) {
     if (data != nullptr) {
-      device.allocator.release(device.allocator.context, data);
+      RunNotice("release", [&] { allocator.release(allocator.context, data); });
     }
     return InvalidArgument(fmt::format(
         "the allocator's {} bytes are at {:#x}: give memory that is aligned to "
@@ -44,8 +45,9 @@ Result<Slab> SlabFrom(const castor_device& device, Bytes size, Lane& lane) {
         size.count(), address, kAlign));
   }
   Slab slab(Tier::kDevice, static_cast<std::byte*>(data), size,
-            [allocator = device.allocator](std::byte* start, Bytes) {
-              allocator.release(allocator.context, start);
+            [allocator](std::byte* start, Bytes) {
+              RunNotice("release",
+                        [&] { allocator.release(allocator.context, start); });
             });
   CASTOR_RETURN_IF_ERROR(lane.Record().Wait());
   return slab;
@@ -53,26 +55,29 @@ Result<Slab> SlabFrom(const castor_device& device, Bytes size, Lane& lane) {
 
 namespace {
 
-Status OpenDevice(castor_world* world, std::unique_ptr<Device> device,
-                  int32_t kind, int32_t ordinal, castor_device** given) {
-  auto made = std::make_unique<castor_device>(world);
+Status OpenDevice(const Use<castor_world>& world,
+                  std::unique_ptr<Device> device, int32_t kind, int32_t ordinal,
+                  castor_device** given) {
+  auto made = std::make_unique<DeviceEntry>(world.get());
   made->device = std::move(device);
   made->kind = kind;
   made->ordinal = ordinal;
   const DeviceFacts facts = made->device->facts();
   made->name = facts.name;
   made->host_addressable = facts.host_addressable;
+  *given = GiveHandle<castor_device>(std::move(made));
   ++world->devices;
-  *given = made.release();
   return OkStatus();
 }
 
-Status OpenSimulated(castor_world* world, int64_t bytes,
+Status OpenSimulated(const castor_world* handle, int64_t bytes,
                      castor_device** device) {
-  if (world == nullptr || device == nullptr) {
+  if (handle == nullptr || device == nullptr) {
     return InvalidArgument("world or device is null; give both");
   }
   *device = nullptr;
+  CASTOR_ASSIGN_OR_RETURN(const Use<castor_world> world,
+                          Use<castor_world>::Of(handle));
   CASTOR_RETURN_IF_ERROR(CheckProcess(world->generation));
   if (bytes <= 0) return InvalidArgument("bytes is not positive");
   SimulatedDeviceOptions options;
@@ -83,11 +88,14 @@ Status OpenSimulated(castor_world* world, int64_t bytes,
                     CASTOR_DEVICE_SIMULATED, 0, device);
 }
 
-Status OpenCuda(castor_world* world, int32_t ordinal, castor_device** device) {
-  if (world == nullptr || device == nullptr) {
+Status OpenCuda(const castor_world* handle, int32_t ordinal,
+                castor_device** device) {
+  if (handle == nullptr || device == nullptr) {
     return InvalidArgument("world or device is null; give both");
   }
   *device = nullptr;
+  CASTOR_ASSIGN_OR_RETURN(const Use<castor_world> world,
+                          Use<castor_world>::Of(handle));
   CASTOR_RETURN_IF_ERROR(CheckProcess(world->generation));
   CASTOR_ASSIGN_OR_RETURN(CudaCalls* const calls, FindCuda());
   if (world->gpu_ordinal >= 0 && ordinal != world->gpu_ordinal) {
@@ -104,10 +112,12 @@ Status OpenCuda(castor_world* world, int32_t ordinal, castor_device** device) {
                     device);
 }
 
-Status GetInfo(const castor_device* device, castor_device_info* given) {
-  if (device == nullptr || given == nullptr) {
+Status GetInfo(const castor_device* handle, castor_device_info* given) {
+  if (handle == nullptr || given == nullptr) {
     return InvalidArgument("device or info is null; give both");
   }
+  CASTOR_ASSIGN_OR_RETURN(const Use<castor_device> device,
+                          Use<castor_device>::Of(handle));
   CASTOR_RETURN_IF_ERROR(CheckProcess(device->world->generation));
   CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
   const DeviceFacts facts = device->device->facts();
@@ -122,8 +132,11 @@ Status GetInfo(const castor_device* device, castor_device_info* given) {
   return OkStatus();
 }
 
-Status SetAllocator(castor_device* device, const castor_allocator* given) {
-  if (device == nullptr) return InvalidArgument("device is null");
+Status SetAllocator(const castor_device* handle,
+                    const castor_allocator* given) {
+  if (handle == nullptr) return InvalidArgument("device is null");
+  CASTOR_ASSIGN_OR_RETURN(const Use<castor_device> device,
+                          Use<castor_device>::Of(handle));
   CASTOR_RETURN_IF_ERROR(CheckProcess(device->world->generation));
   castor_allocator allocator = {};
   if (given != nullptr) {
@@ -142,8 +155,10 @@ Status SetAllocator(castor_device* device, const castor_allocator* given) {
   return OkStatus();
 }
 
-Status DestroyDevice(castor_device* device) {
-  if (device == nullptr) return OkStatus();
+Status DestroyDevice(const castor_device* handle) {
+  if (handle == nullptr) return OkStatus();
+  CASTOR_ASSIGN_OR_RETURN(Claim<castor_device> device,
+                          Claim<castor_device>::Of(handle));
   CASTOR_RETURN_IF_ERROR(CheckProcess(device->world->generation));
   const int64_t users = device->engines + device->lanes;
   if (users > 0) {
@@ -151,8 +166,8 @@ Status DestroyDevice(castor_device* device) {
         "{} engines and lanes of the device are there; destroy them first",
         users));
   }
-  castor_world* const world = device->world;
-  delete device;
+  WorldEntry* const world = device->world;
+  device.Delete();
   --world->devices;
   return OkStatus();
 }

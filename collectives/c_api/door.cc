@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "chunk/base/version.h"
 #include "collectives/c_api/castor.h"
@@ -21,6 +22,7 @@ namespace {
 // the library can be unloaded while threads live.
 thread_local char t_last_error[2048] = "";
 thread_local char t_callback_words[2048] = "";
+thread_local const char* t_call = "";
 
 template <size_t kSize>
 void Keep(std::string_view words, char (&kept)[kSize], size_t at = 0) {
@@ -128,6 +130,21 @@ Status CallbackAnswer(int32_t code, std::string_view callback) {
           ? fmt::format("the callback {} answered {}", callback, code)
           : fmt::format("the callback {} failed: {}", callback, words));
 }
+
+Status CallbackThrew(std::string_view callback, std::string_view what) {
+  Keep("", t_callback_words);
+  return Aborted(what.empty()
+                     ? fmt::format("the callback {} threw an exception of no "
+                                   "known kind: return a code instead",
+                                   callback)
+                     : fmt::format("the callback {} threw: {}: return a code "
+                                   "instead",
+                                   callback, what));
+}
+
+const char* CurrentCall() { return t_call; }
+InCall::InCall(const char* name) : before_(std::exchange(t_call, name)) {}
+InCall::~InCall() { t_call = before_; }
 
 }  // namespace castor::c_api
 

@@ -18,6 +18,8 @@ C_API_FILES = [
     "engine/engine_states.cc",
     "engine/engine_steps.cc",
     "engine/engine_update.cc",
+    "handles.cc",
+    "handles.h",
     "lanes.cc",
     "engine/lanes_in_use.h",
     "worlds/new_world.h",

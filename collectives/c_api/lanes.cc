@@ -28,79 +28,114 @@
 namespace castor::c_api {
 namespace {
 
-std::string NextName(castor_world* world) {
+std::string NextName(WorldEntry* world) {
   return fmt::format("trainer {}", ++world->lanes);
 }
 
-Status CreateLane(castor_world* world, castor_device* device,
+Status CreateLane(const castor_world* handle, const castor_device* on,
                   castor_lane** lane) {
-  if (world == nullptr || lane == nullptr) {
+  if (handle == nullptr || lane == nullptr) {
     return InvalidArgument("world or lane is null; give both");
   }
+  *lane = nullptr;
+  CASTOR_ASSIGN_OR_RETURN(const Use<castor_world> world,
+                          Use<castor_world>::Of(handle));
   CASTOR_RETURN_IF_ERROR(CheckProcess(world->generation));
-  if (device == nullptr) {
-    *lane = new castor_lane(
-        world, nullptr,
-        std::make_unique<WorkerLane>(NextName(world), world->pool.get()));
+  if (on == nullptr) {
+    *lane = GiveHandle<castor_lane>(std::make_unique<LaneEntry>(
+        world.get(), nullptr,
+        std::make_unique<WorkerLane>(NextName(world.get()),
+                                     world->pool.get())));
     return OkStatus();
   }
-  if (device->world != world) {
+  CASTOR_ASSIGN_OR_RETURN(const Use<castor_device> device,
+                          Use<castor_device>::Of(on));
+  if (device->world != world.get()) {
     return InvalidArgument("the device is of another world");
   }
-  *lane =
-      new castor_lane(world, device, device->device->MakeLane(NextName(world)));
+  *lane = GiveHandle<castor_lane>(std::make_unique<LaneEntry>(
+      world.get(), device.get(),
+      device->device->MakeLane(NextName(world.get()))));
   ++device->lanes;
   return OkStatus();
 }
 
-Status AdoptStream(castor_device* device, void* stream, castor_lane** lane) {
-  if (device == nullptr || lane == nullptr) {
+Status AdoptStream(const castor_device* handle, void* stream,
+                   castor_lane** lane) {
+  if (handle == nullptr || lane == nullptr) {
     return InvalidArgument("device or lane is null; give both");
   }
-  CASTOR_RETURN_IF_ERROR(CheckProcess(device->world->generation));
   *lane = nullptr;
-  castor_world* const world = device->world;
+  CASTOR_ASSIGN_OR_RETURN(const Use<castor_device> device,
+                          Use<castor_device>::Of(handle));
+  CASTOR_RETURN_IF_ERROR(CheckProcess(device->world->generation));
+  WorldEntry* const world = device->world;
   Result<std::unique_ptr<Lane>> adopted =
       device->device->AdoptStream(stream, NextName(world));
   if (!adopted.ok()) {
     --world->lanes;
     return adopted.status();
   }
-  *lane = new castor_lane(world, device, *std::move(adopted));
+  *lane = GiveHandle<castor_lane>(
+      std::make_unique<LaneEntry>(world, device.get(), *std::move(adopted)));
   ++device->lanes;
   return OkStatus();
 }
 
-Status DestroyLane(castor_lane* lane) {
-  if (lane == nullptr) return OkStatus();
+// The lane whose work the thread runs; null: none.
+thread_local const castor_lane* t_working_on = nullptr;
+
+// Work would wait for its own end.
+Status CheckNotInWork(const castor_lane* lane) {
+  if (lane != t_working_on) return OkStatus();
+  return FailedPrecondition(fmt::format(
+      "{}: the call comes from the lane's own work: make it when that is done",
+      CurrentCall()));
+}
+
+Status DestroyLane(const castor_lane* handle) {
+  if (handle == nullptr) return OkStatus();
+  CASTOR_RETURN_IF_ERROR(CheckNotInWork(handle));
+  CASTOR_ASSIGN_OR_RETURN(Claim<castor_lane> lane,
+                          Claim<castor_lane>::Of(handle));
   CASTOR_RETURN_IF_ERROR(CheckProcess(lane->world->generation));
   const int64_t engines = lane->engines;
   if (engines > 0) {
     return FailedPrecondition(fmt::format(
         "{} engines were told to use the lane; destroy them first", engines));
   }
-  castor_world* const world = lane->world;
-  castor_device* const device = lane->device;
-  delete lane;
+  WorldEntry* const world = lane->world;
+  DeviceEntry* const device = lane->device;
+  lane.Delete();
   --world->lanes;
   if (device != nullptr) --device->lanes;
   return OkStatus();
 }
 
-Status Run(castor_lane* lane, castor_work work, void* context) {
-  if (lane == nullptr || work == nullptr) {
+Status Run(const castor_lane* handle, castor_work work, void* context) {
+  if (handle == nullptr || work == nullptr) {
     return InvalidArgument("lane or work is null; give both");
   }
+  CASTOR_ASSIGN_OR_RETURN(const Use<castor_lane> lane,
+                          Use<castor_lane>::Of(handle));
   CASTOR_RETURN_IF_ERROR(CheckProcess(lane->world->generation));
-  lane->lane->Run(
-      [work, context] { return CallbackAnswer(work(context), "work"); });
+  lane->lane->Run([work, context, handle] {
+    const auto* const before = std::exchange(t_working_on, handle);
+    const Status done = RunCallback("work", [&] { return work(context); });
+    t_working_on = before;
+    return done;
+  });
   return OkStatus();
 }
 
-Status Wait(castor_lane* lane, castor_lane* other) {
-  if (lane == nullptr || other == nullptr) {
+Status Wait(const castor_lane* handle, const castor_lane* awaited) {
+  if (handle == nullptr || awaited == nullptr) {
     return InvalidArgument("lane or other is null; give both");
   }
+  CASTOR_ASSIGN_OR_RETURN(const Use<castor_lane> lane,
+                          Use<castor_lane>::Of(handle));
+  CASTOR_ASSIGN_OR_RETURN(const Use<castor_lane> other,
+                          Use<castor_lane>::Of(awaited));
   CASTOR_RETURN_IF_ERROR(lane->lane->CheckTakesWork());
   CASTOR_RETURN_IF_ERROR(other->lane->CheckTakesWork());
   lane->lane->Wait(other->lane->Record());
@@ -109,7 +144,7 @@ Status Wait(castor_lane* lane, castor_lane* other) {
 
 }  // namespace
 
-Status CheckLane(const castor_engine& engine) {
+Status CheckLane(const EngineEntry& engine) {
   if (&engine.in_use.now() != &engine.caller) {
     return engine.in_use.now().CheckTakesWork();
   }
@@ -121,7 +156,7 @@ Status CheckLane(const castor_engine& engine) {
       "castor_engine_use_lane with a lane of the device first");
 }
 
-Status WriteBehindLeases(castor_engine& engine) {
+Status WriteBehindLeases(EngineEntry& engine) {
   if (engine.leases == 0 || engine.dry || engine.device == nullptr ||
       engine.device->kind != CASTOR_DEVICE_CUDA) {
     return OkStatus();
@@ -138,18 +173,18 @@ Status WriteBehindLeases(castor_engine& engine) {
 
 namespace {
 
-Status Drain(castor_lane* lane) {
-  if (lane == nullptr) return InvalidArgument("lane is null");
+Status Drain(const castor_lane* handle) {
+  if (handle == nullptr) return InvalidArgument("lane is null");
+  CASTOR_RETURN_IF_ERROR(CheckNotInWork(handle));
+  CASTOR_ASSIGN_OR_RETURN(const Use<castor_lane> lane,
+                          Use<castor_lane>::Of(handle));
   CASTOR_RETURN_IF_ERROR(CheckProcess(lane->world->generation));
-  return Interruptibly([lane] { lane->world->Interrupt(); },
-                       [lane] { return lane->lane->Drain(); });
+  return Interruptibly([&] { lane->world->Interrupt(); },
+                       [&] { return lane->lane->Drain(); });
 }
 
 // The device, where the program's events can be used on its lane.
-Result<CudaDevice*> CudaOf(const castor_lane* lane, const void* event) {
-  if (lane == nullptr || event == nullptr) {
-    return InvalidArgument("lane or event is null; give both");
-  }
+Result<CudaDevice*> CudaOf(const Use<castor_lane>& lane) {
   CASTOR_RETURN_IF_ERROR(CheckProcess(lane->world->generation));
   if (lane->device == nullptr || lane->device->kind != CASTOR_DEVICE_CUDA) {
     return Unavailable(
@@ -161,8 +196,13 @@ Result<CudaDevice*> CudaOf(const castor_lane* lane, const void* event) {
 
 // By a lane on which nothing else is, so that the event cannot be recorded
 // anew before the device has the wait.
-Status WaitEvent(castor_lane* lane, void* event) {
-  CASTOR_ASSIGN_OR_RETURN(CudaDevice* const device, CudaOf(lane, event));
+Status WaitEvent(const castor_lane* handle, void* event) {
+  if (handle == nullptr || event == nullptr) {
+    return InvalidArgument("lane or event is null; give both");
+  }
+  CASTOR_ASSIGN_OR_RETURN(const Use<castor_lane> lane,
+                          Use<castor_lane>::Of(handle));
+  CASTOR_ASSIGN_OR_RETURN(CudaDevice* const device, CudaOf(lane));
   if (lane->waits == nullptr) {
     lane->waits = device->MakeLane(lane->lane->name() + " events");
   }
@@ -171,17 +211,24 @@ Status WaitEvent(castor_lane* lane, void* event) {
   return OkStatus();
 }
 
-Status RecordEvent(castor_lane* lane, void* event) {
-  CASTOR_ASSIGN_OR_RETURN(CudaDevice* const device, CudaOf(lane, event));
-  return Interruptibly([lane] { lane->world->Interrupt(); },
+Status RecordEvent(const castor_lane* handle, void* event) {
+  if (handle == nullptr || event == nullptr) {
+    return InvalidArgument("lane or event is null; give both");
+  }
+  CASTOR_ASSIGN_OR_RETURN(const Use<castor_lane> lane,
+                          Use<castor_lane>::Of(handle));
+  CASTOR_ASSIGN_OR_RETURN(CudaDevice* const device, CudaOf(lane));
+  return Interruptibly([&] { lane->world->Interrupt(); },
                        [&] { return device->RecordEvent(*lane->lane, event); });
 }
 
-Status UseLane(castor_engine& engine, castor_lane* lane) {
-  if (lane == nullptr) {
+Status UseLane(EngineEntry& engine, const castor_lane* handle) {
+  if (handle == nullptr) {
     engine.in_use.Use(&engine.caller);
     return OkStatus();
   }
+  CASTOR_ASSIGN_OR_RETURN(const Use<castor_lane> lane,
+                          Use<castor_lane>::Of(handle));
   if (lane->world != engine.world) {
     return InvalidArgument("the lane is of another world than the engine");
   }
@@ -191,16 +238,18 @@ Status UseLane(castor_engine& engine, castor_lane* lane) {
         "the lane is not of the engine's device: make it by "
         "castor_lane_create or castor_lane_adopt_stream with that device");
   }
-  if (engine.lanes.insert(lane).second) ++lane->engines;
+  if (engine.lanes.insert(lane.get()).second) ++lane->engines;
   engine.in_use.Use(lane->lane.get());
   return OkStatus();
 }
 
-Status Record(castor_world* world, const char* path,
+Status Record(const castor_world* handle, const char* path,
               const castor_record_options* given) {
-  if (world == nullptr || path == nullptr) {
+  if (handle == nullptr || path == nullptr) {
     return InvalidArgument("world or path is null; give both");
   }
+  CASTOR_ASSIGN_OR_RETURN(const Use<castor_world> world,
+                          Use<castor_world>::Of(handle));
   FileRecorderOptions options;
   if (given != nullptr) {
     CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
@@ -233,8 +282,10 @@ Status Record(castor_world* world, const char* path,
   return OkStatus();
 }
 
-Status EndRecord(castor_world* world) {
-  if (world == nullptr) return InvalidArgument("world is null");
+Status EndRecord(const castor_world* handle) {
+  if (handle == nullptr) return InvalidArgument("world is null");
+  CASTOR_ASSIGN_OR_RETURN(const Use<castor_world> world,
+                          Use<castor_world>::Of(handle));
   std::lock_guard lock(world->mutex);
   if (world->recorder == nullptr) {
     return FailedPrecondition("the world's engines are not recorded");
@@ -293,9 +344,10 @@ int32_t castor_lane_record_event(castor_lane* lane, void* event) {
 }
 
 int32_t castor_engine_use_lane(castor_engine* engine, castor_lane* lane) {
-  return castor::c_api::WithEngine(engine, [&](castor_engine& its) {
-    return castor::c_api::UseLane(its, lane);
-  });
+  return castor::c_api::WithEngine(engine,
+                                   [&](castor::c_api::EngineEntry& its) {
+                                     return castor::c_api::UseLane(its, lane);
+                                   });
 }
 
 int32_t castor_world_record(castor_world* world, const char* path,

@@ -18,19 +18,27 @@
 #include "chunk/base/units.h"
 #include "collectives/c_api/castor.h"
 #include "collectives/c_api/door.h"
+#include "collectives/c_api/handles.h"
 #include "collectives/c_api/struct_sizes.h"
 #include "offload/memory/host_jemalloc.h"
 
-struct castor_pinned_arena {
-  castor::Log log;  // to stderr
-  std::unique_ptr<castor::PinnedArena> arena;
+namespace castor::c_api {
+
+struct ArenaEntry {
+  Log log;  // to stderr
+  std::unique_ptr<PinnedArena> arena;
   std::string allocator;
   mutable std::mutex mutex;
   // Those alive, by address; guarded by mutex.
-  std::unordered_map<const void*, castor::PinnedBuffer> buffers;
+  std::unordered_map<const void*, PinnedBuffer> buffers;
 };
 
-namespace castor::c_api {
+template <>
+struct StandsFor<castor_pinned_arena> {
+  using Entry = ArenaEntry;
+  static constexpr HandleKind kKind = HandleKind::kPinnedArena;
+};
+
 namespace {
 
 Status Create(int64_t bytes, castor_pinned_arena** arena) {
@@ -38,22 +46,24 @@ Status Create(int64_t bytes, castor_pinned_arena** arena) {
     return InvalidArgument("arena is null; give a place for the handle");
   }
   *arena = nullptr;
-  auto made = std::make_unique<castor_pinned_arena>();
+  auto made = std::make_unique<ArenaEntry>();
   PinnedArenaOptions options;
   options.budget = Bytes(bytes);
   options.log = &made->log;
   CASTOR_ASSIGN_OR_RETURN(made->arena, MakeHostPinnedArena(options));
   made->allocator = made->arena->stats().allocator;
-  *arena = made.release();
+  *arena = GiveHandle<castor_pinned_arena>(std::move(made));
   return OkStatus();
 }
 
-Status Allocate(castor_pinned_arena* arena, int64_t bytes, int64_t alignment,
-                void** data) {
-  if (arena == nullptr || data == nullptr) {
+Status Allocate(const castor_pinned_arena* handle, int64_t bytes,
+                int64_t alignment, void** data) {
+  if (handle == nullptr || data == nullptr) {
     return InvalidArgument("arena or data is null; give both");
   }
   *data = nullptr;
+  CASTOR_ASSIGN_OR_RETURN(const Use<castor_pinned_arena> arena,
+                          Use<castor_pinned_arena>::Of(handle));
   CASTOR_ASSIGN_OR_RETURN(
       PinnedBuffer buffer,
       arena->arena->Allocate(Bytes(bytes),
@@ -65,8 +75,10 @@ Status Allocate(castor_pinned_arena* arena, int64_t bytes, int64_t alignment,
   return OkStatus();
 }
 
-Status Free(castor_pinned_arena* arena, void* data) {
-  if (arena == nullptr) return InvalidArgument("arena is null");
+Status Free(const castor_pinned_arena* handle, void* data) {
+  if (handle == nullptr) return InvalidArgument("arena is null");
+  CASTOR_ASSIGN_OR_RETURN(const Use<castor_pinned_arena> arena,
+                          Use<castor_pinned_arena>::Of(handle));
   PinnedBuffer freed;  // after the lock is gone
   std::lock_guard lock(arena->mutex);
   const auto found = arena->buffers.find(data);
@@ -81,11 +93,13 @@ Status Free(castor_pinned_arena* arena, void* data) {
   return OkStatus();
 }
 
-Status GetStats(const castor_pinned_arena* arena,
+Status GetStats(const castor_pinned_arena* handle,
                 castor_pinned_arena_stats* given) {
-  if (arena == nullptr || given == nullptr) {
+  if (handle == nullptr || given == nullptr) {
     return InvalidArgument("arena or stats is null; give both");
   }
+  CASTOR_ASSIGN_OR_RETURN(const Use<castor_pinned_arena> arena,
+                          Use<castor_pinned_arena>::Of(handle));
   CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
   const PinnedArenaStats now = arena->arena->stats();
   castor_pinned_arena_stats stats = {};
@@ -109,8 +123,10 @@ Status GetStats(const castor_pinned_arena* arena,
   return OkStatus();
 }
 
-Status Destroy(castor_pinned_arena* arena) {
-  if (arena == nullptr) return OkStatus();
+Status Destroy(const castor_pinned_arena* handle) {
+  if (handle == nullptr) return OkStatus();
+  CASTOR_ASSIGN_OR_RETURN(Claim<castor_pinned_arena> arena,
+                          Claim<castor_pinned_arena>::Of(handle));
   {
     std::lock_guard lock(arena->mutex);
     if (!arena->buffers.empty()) {
@@ -119,7 +135,7 @@ Status Destroy(castor_pinned_arena* arena) {
                       arena->buffers.size()));
     }
   }
-  delete arena;
+  arena.Delete();
   return OkStatus();
 }
 

@@ -4,7 +4,7 @@
 #ifndef CASTOR_COLLECTIVES_C_API_ENGINE_ENGINE_HANDLE_H_
 #define CASTOR_COLLECTIVES_C_API_ENGINE_ENGINE_HANDLE_H_
 
-// What the handles of training stand for. Handles count what was made of them
+// What the handles of training stand for. Entries count what was made of them
 // and is still there, so that nothing goes before it.
 
 #include <atomic>
@@ -28,6 +28,7 @@
 #include "collectives/c_api/engine/dry_step.h"
 #include "collectives/c_api/engine/lanes_in_use.h"
 #include "collectives/c_api/engine/turn.h"
+#include "collectives/c_api/handles.h"
 #include "collectives/communicator.h"
 #include "collectives/zero_engine.h"
 #include "collectives/zero_options.h"
@@ -38,9 +39,11 @@
 #include "offload/record/record_writer.h"
 #include "offload/worker_pool.h"
 
-struct castor_world {
+namespace castor::c_api {
+
+struct WorldEntry {
   // For all ranks. The first one counts.
-  void Abort(const castor::Status& why) const {
+  void Abort(const Status& why) const {
     for (const auto& rank : ranks) {
       if (rank != nullptr) return rank->Abort(why);
     }
@@ -48,40 +51,40 @@ struct castor_world {
   // The program asks waits to end. A wait of a world's only rank is for work
   // of this machine, which ends by itself: the call goes on to its end.
   void Interrupt() const {
-    if (ranks.size() > 1) Abort(castor::c_api::InterruptedError());
+    if (ranks.size() > 1) Abort(InterruptedError());
   }
 
   // Of the process that made it.
-  const int64_t generation = castor::c_api::ForkGeneration();
+  const int64_t generation = ForkGeneration();
   // Moves bytes for all ranks; each owner thread waits for its own.
-  std::unique_ptr<castor::ThreadPool> pool;
+  std::unique_ptr<ThreadPool> pool;
   // Updates states, for all ranks; not the process's, whose threads would stay
   // when the library is unloaded.
-  std::unique_ptr<castor::WorkerPool> workers;
-  castor::Log::Sink log;                     // null: to stderr
+  std::unique_ptr<WorkerPool> workers;
+  Log::Sink log;                             // null: to stderr
   bool processes = false;                    // its ranks are
   void (*release)(void* context) = nullptr;  // of the caller's collectives
   void* release_context = nullptr;
   // Of a world over NCCL.
-  std::unique_ptr<castor::Device> gpu;
+  std::unique_ptr<Device> gpu;
   int32_t gpu_ordinal = -1;
   // Null: that rank is another process.
-  std::vector<std::unique_ptr<castor::Communicator>> ranks;
+  std::vector<std::unique_ptr<Communicator>> ranks;
   std::unique_ptr<std::atomic<bool>[]> taken;  // by rank: had its engine
   std::atomic<int64_t> engines = 0;
   std::atomic<int64_t> lanes = 0;
   std::atomic<int64_t> devices = 0;
   std::mutex mutex;
   // Guarded by mutex.
-  std::unique_ptr<castor::FileRecorder> recorder;
-  std::vector<std::unique_ptr<castor::FileRecorder>> ended_recorders;
+  std::unique_ptr<FileRecorder> recorder;
+  std::vector<std::unique_ptr<FileRecorder>> ended_recorders;
 };
 
-struct castor_device {
-  explicit castor_device(castor_world* of) : world(of) {}
+struct DeviceEntry {
+  explicit DeviceEntry(WorldEntry* of) : world(of) {}
 
-  castor_world* const world;
-  std::unique_ptr<castor::Device> device;
+  WorldEntry* const world;
+  std::unique_ptr<Device> device;
   int32_t kind = CASTOR_DEVICE_SIMULATED;
   int32_t ordinal = 0;
   std::string name;
@@ -91,49 +94,50 @@ struct castor_device {
   std::atomic<int64_t> lanes = 0;
 };
 
-struct castor_lane {
-  castor_lane(castor_world* in, castor_device* of,
-              std::unique_ptr<castor::Lane> made)
+struct LaneEntry {
+  LaneEntry(WorldEntry* in, DeviceEntry* of, std::unique_ptr<Lane> made)
       : world(in), device(of), lane(std::move(made)) {}
 
-  castor_world* const world;
-  castor_device* const device;          // null: of the host's threads
-  std::atomic<int64_t> engines = 0;     // that were told to use it
-  std::unique_ptr<castor::Lane> waits;  // for events of the program's; or null
-  const std::unique_ptr<castor::Lane> lane;
+  WorldEntry* const world;
+  DeviceEntry* const device;         // null: of the host's threads
+  std::atomic<int64_t> engines = 0;  // that were told to use it
+  std::unique_ptr<Lane> waits;       // for events of the program's; or null
+  const std::unique_ptr<Lane> lane;
 };
 
-struct castor_engine {
-  explicit castor_engine(castor_world* of)
-      : world(of), log(of->log ? castor::Log(of->log) : castor::Log()) {}
+struct EngineEntry {
+  explicit EngineEntry(WorldEntry* of)
+      : world(of), log(of->log ? Log(of->log) : Log()) {}
 
-  castor_world* const world;
-  mutable castor::c_api::Turns turns;  // what follows is used in one's turn
-  castor_device* device = nullptr;     // null: one of its own
-  castor::Log log;
-  castor::ThreadLane caller{"caller"};
-  castor::c_api::LanesInUse in_use{&caller};  // that calls are for
-  std::set<castor_lane*> lanes;               // that were given
-  std::unique_ptr<castor::ZeroEngine> engine;
-  castor::EvaluateScope evaluation;
+  WorldEntry* const world;
+  mutable Turns turns;  // what follows is used in one's turn
+  const castor_engine* handle = nullptr;
+  bool gone = false;  // for calls that waited while it was destroyed
+  DeviceEntry* device = nullptr;  // null: one of its own
+  Log log;
+  ThreadLane caller{"caller"};
+  LanesInUse in_use{&caller};  // that calls are for
+  std::set<LaneEntry*> lanes;  // that were given
+  std::unique_ptr<ZeroEngine> engine;
+  EvaluateScope evaluation;
   bool evaluating = false;
   bool sealed = false;
-  std::optional<castor::c_api::DryStep> dry;    // under way
-  std::optional<castor::SealOptions> dry_seen;  // what the last one held
-  bool fp32_grads = false;                      // whatever the parameters' type
+  std::optional<DryStep> dry;           // under way
+  std::optional<SealOptions> dry_seen;  // what the last one held
+  bool fp32_grads = false;              // whatever the parameters' type
   int64_t params = 0;
   // By parameter, as what follows. They stay where they are: programs look at
   // their names.
-  std::deque<castor::ParamSpec> specs;
+  std::deque<ParamSpec> specs;
   std::vector<int64_t> sizes;  // in elements
   // From the first castor_engine_grad to castor_engine_grad_ready: the lane of
   // the last one, and when the first one was. Null: not between the two.
   struct OpenGrad {
-    castor::Lane* lane = nullptr;
+    Lane* lane = nullptr;
     int64_t mark = 0;
   };
   std::vector<OpenGrad> grads;
-  std::optional<castor::PlanFile> plan;  // that the config names
+  std::optional<PlanFile> plan;  // that the config names
   int64_t leases = 0;
   std::string loaded_trainer;
   std::string saved_path;
@@ -143,44 +147,78 @@ struct castor_engine {
   std::string stats;
 };
 
-struct castor_param_lease {
-  castor_engine* engine = nullptr;
-  castor::Lane* lane = nullptr;  // it began on
-  int64_t mark = 0;              // and when, for LanesInUse
-  castor::ParamLease lease;
-  std::vector<castor::ParamId> dry;  // held by a dry step
+struct ParamLeaseEntry {
+  EngineEntry* engine = nullptr;
+  Lane* lane = nullptr;  // it began on
+  int64_t mark = 0;      // and when, for LanesInUse
+  ParamLease lease;
+  std::vector<ParamId> dry;  // held by a dry step
 
   // Ends the lease.
   void End();
 };
 
-struct castor_memory_lease {
-  castor_engine* engine = nullptr;
-  castor::Lane* lane = nullptr;  // it began on
-  int64_t mark = 0;              // and when, for LanesInUse
-  castor::MemoryLease lease;
-  castor::Bytes dry;  // borrowed of a dry step
+struct MemoryLeaseEntry {
+  EngineEntry* engine = nullptr;
+  Lane* lane = nullptr;  // it began on
+  int64_t mark = 0;      // and when, for LanesInUse
+  MemoryLease lease;
+  Bytes dry;  // borrowed of a dry step
 
   // Ends the lease.
   void End();
 };
 
-namespace castor::c_api {
+template <>
+struct StandsFor<castor_world> {
+  using Entry = WorldEntry;
+  static constexpr HandleKind kKind = HandleKind::kWorld;
+};
+
+template <>
+struct StandsFor<castor_device> {
+  using Entry = DeviceEntry;
+  static constexpr HandleKind kKind = HandleKind::kDevice;
+};
+
+template <>
+struct StandsFor<castor_lane> {
+  using Entry = LaneEntry;
+  static constexpr HandleKind kKind = HandleKind::kLane;
+};
+
+template <>
+struct StandsFor<castor_engine> {
+  using Entry = EngineEntry;
+  static constexpr HandleKind kKind = HandleKind::kEngine;
+};
+
+template <>
+struct StandsFor<castor_param_lease> {
+  using Entry = ParamLeaseEntry;
+  static constexpr HandleKind kKind = HandleKind::kParamLease;
+};
+
+template <>
+struct StandsFor<castor_memory_lease> {
+  using Entry = MemoryLeaseEntry;
+  static constexpr HandleKind kKind = HandleKind::kMemoryLease;
+};
 
 // The device's memory, from the allocator that it was given, once what is
 // queued on `lane` no longer uses it. Blocks.
-Result<Slab> SlabFrom(const castor_device& device, Bytes size, Lane& lane);
+Result<Slab> SlabFrom(const DeviceEntry& device, Bytes size, Lane& lane);
 
 // FailedPrecondition where the engine's work cannot be on the calling thread
 // and no lane was given, or the stream of the lane in use is being captured.
-Status CheckLane(const castor_engine& engine);
+Status CheckLane(const EngineEntry& engine);
 
 // Before a call that writes parameters: the writes come behind what the lanes
 // have so far, which may read parameters under open leases. As CheckLane.
-Status WriteBehindLeases(castor_engine& engine);
+Status WriteBehindLeases(EngineEntry& engine);
 
 // InvalidArgument where there is no such parameter.
-Status CheckParam(const castor_engine& engine, int32_t param);
+Status CheckParam(const EngineEntry& engine, int32_t param);
 
 }  // namespace castor::c_api
 

@@ -31,7 +31,7 @@
 
 namespace castor::c_api {
 
-Status CheckParam(const castor_engine& engine, int32_t param) {
+Status CheckParam(const EngineEntry& engine, int32_t param) {
   if (param >= 0 && param < engine.params) return OkStatus();
   return InvalidArgument(
       fmt::format("there is no parameter {}: {} are registered, from 0", param,
@@ -40,18 +40,26 @@ Status CheckParam(const castor_engine& engine, int32_t param) {
 
 namespace {
 
-Status CreateEngine(castor_world* world, int32_t rank, castor_device* device,
-                    const char* config, castor_engine** engine) {
-  if (world == nullptr || engine == nullptr) {
+Status CreateEngine(const castor_world* handle, int32_t rank,
+                    const castor_device* on, const char* config,
+                    castor_engine** engine) {
+  if (handle == nullptr || engine == nullptr) {
     return InvalidArgument("world or engine is null; give both");
   }
   *engine = nullptr;
+  CASTOR_ASSIGN_OR_RETURN(const Use<castor_world> world,
+                          Use<castor_world>::Of(handle));
   CASTOR_RETURN_IF_ERROR(CheckProcess(world->generation));
   if (rank < 0 || static_cast<size_t>(rank) >= world->ranks.size()) {
     return InvalidArgument(fmt::format("the world has ranks 0 to {}, not {}",
                                        world->ranks.size() - 1, rank));
   }
-  if (device != nullptr && device->world != world) {
+  Use<castor_device> its_device;
+  if (on != nullptr) {
+    CASTOR_ASSIGN_OR_RETURN(its_device, Use<castor_device>::Of(on));
+  }
+  DeviceEntry* const device = its_device.get();
+  if (device != nullptr && device->world != world.get()) {
     return InvalidArgument("the device is of another world");
   }
   if (world->gpu_ordinal >= 0 &&
@@ -61,14 +69,16 @@ Status CreateEngine(castor_world* world, int32_t rank, castor_device* device,
         "device of castor_device_open_cuda(world, {}, ...)",
         world->gpu_ordinal));
   }
-  EngineConfig read;
-  if (config != nullptr) {
-    Result<EngineConfig> parsed = ReadEngineConfig(config);
-    if (!parsed.ok()) return parsed.status().WithContext("config");
-    read = *std::move(parsed);
+  if (config == nullptr) {
+    return InvalidArgument(
+        "config is null: give a JSON object; \"{}\" takes every default, and "
+        "budgets without a limit");
   }
+  Result<EngineConfig> parsed = ReadEngineConfig(config);
+  if (!parsed.ok()) return parsed.status().WithContext("config");
+  EngineConfig read = *std::move(parsed);
   ZeroOptions& options = read.options;
-  auto made = std::make_unique<castor_engine>(world);
+  auto made = std::make_unique<EngineEntry>(world.get());
   options.executor = world->pool.get();
   options.workers = world->workers.get();
   options.log = &made->log;
@@ -86,7 +96,7 @@ Status CreateEngine(castor_world* world, int32_t rank, castor_device* device,
     // It stays while there are engines.
     ++world->engines;
   }
-  const auto taken_back = [world](Status status) {
+  const auto taken_back = [&world](Status status) {
     --world->engines;
     return status;
   };
@@ -109,12 +119,14 @@ Status CreateEngine(castor_world* world, int32_t rank, castor_device* device,
         rank)));
   }
   made->device = device;
+  EngineEntry* const its = made.get();
+  *engine = GiveHandle<castor_engine>(std::move(made));
+  its->handle = *engine;
   if (device != nullptr) ++device->engines;
-  *engine = made.release();
   return OkStatus();
 }
 
-Status EndForDestroy(castor_engine& engine) {
+Status EndForDestroy(EngineEntry& engine) {
   if (engine.leases > 0) {
     return FailedPrecondition(
         fmt::format("{} leases of the engine are there; release them first",
@@ -124,27 +136,33 @@ Status EndForDestroy(castor_engine& engine) {
   // Gradients of a step that was left half done may still be written to.
   // Failures are the lanes' own, and told there.
   engine.in_use.now().Drain().IgnoreError();
-  for (castor_lane* lane : engine.lanes) lane->lane->Drain().IgnoreError();
+  for (LaneEntry* lane : engine.lanes) lane->lane->Drain().IgnoreError();
+  engine.gone = true;
   return OkStatus();
 }
 
-int32_t DestroyEngine(castor_engine* engine) {
-  if (engine == nullptr) return CASTOR_OK;
-  const int32_t ended = WithEngine(engine, EndForDestroy);
-  if (ended != CASTOR_OK) return ended;
-  return ThroughTheDoor([engine] {
-    castor_world* const world = engine->world;
-    castor_device* const device = engine->device;
-    const std::set<castor_lane*> lanes = std::move(engine->lanes);
-    delete engine;
-    for (castor_lane* lane : lanes) --lane->engines;
-    if (device != nullptr) --device->engines;
-    --world->engines;
-    return OkStatus();
-  });
+Status DestroyEngine(castor_engine* handle) {
+  if (handle == nullptr) return OkStatus();
+  EngineEntry* engine = nullptr;
+  {
+    CASTOR_ASSIGN_OR_RETURN(const Use<castor_engine> its,
+                            Use<castor_engine>::Of(handle));
+    CASTOR_RETURN_IF_ERROR(InTurn(*its, EndForDestroy));
+    engine = its.get();
+  }
+  // Calls that came meanwhile find the engine gone in their turn.
+  EndHandle(handle);
+  WorldEntry* const world = engine->world;
+  DeviceEntry* const device = engine->device;
+  const std::set<LaneEntry*> lanes = std::move(engine->lanes);
+  delete engine;
+  for (LaneEntry* lane : lanes) --lane->engines;
+  if (device != nullptr) --device->engines;
+  --world->engines;
+  return OkStatus();
 }
 
-Status Register(castor_engine& engine, const castor_tensor* tensor,
+Status Register(EngineEntry& engine, const castor_tensor* tensor,
                 const char* group, castor_initializer initializer,
                 void* context, int32_t* param) {
   if (tensor == nullptr || param == nullptr) {
@@ -158,8 +176,8 @@ Status Register(castor_engine& engine, const castor_tensor* tensor,
   Initializer fill;
   if (initializer != nullptr) {
     fill = [initializer, context](int64_t begin, int64_t end, float* out) {
-      return CallbackAnswer(initializer(context, begin, end, out),
-                            "initializer");
+      return RunCallback("initializer",
+                         [&] { return initializer(context, begin, end, out); });
     };
   }
   CASTOR_ASSIGN_OR_RETURN(
@@ -174,7 +192,7 @@ Status Register(castor_engine& engine, const castor_tensor* tensor,
   return OkStatus();
 }
 
-Result<std::vector<ParamId>> IdsOf(const castor_engine& engine,
+Result<std::vector<ParamId>> IdsOf(const EngineEntry& engine,
                                    const int32_t* params, size_t count) {
   std::vector<ParamId> ids;
   if (params == nullptr && count > 0) {
@@ -187,7 +205,7 @@ Result<std::vector<ParamId>> IdsOf(const castor_engine& engine,
   return ids;
 }
 
-Result<SealOptions> TakeSeal(const castor_engine& engine,
+Result<SealOptions> TakeSeal(const EngineEntry& engine,
                              const castor_seal_options* given) {
   SealOptions options;
   if (given != nullptr) {
@@ -211,7 +229,7 @@ Result<SealOptions> TakeSeal(const castor_engine& engine,
   return options;
 }
 
-Status Seal(castor_engine& engine, const castor_seal_options* given) {
+Status Seal(EngineEntry& engine, const castor_seal_options* given) {
   if (engine.dry) {
     return FailedPrecondition(
         "a dry step is under way: end it by castor_engine_step");
@@ -234,7 +252,7 @@ Status Seal(castor_engine& engine, const castor_seal_options* given) {
   return OkStatus();
 }
 
-Status Reseal(castor_engine& engine, const castor_reseal_options* given) {
+Status Reseal(EngineEntry& engine, const castor_reseal_options* given) {
   ResealOptions options;
   if (given != nullptr) {
     CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
@@ -269,19 +287,21 @@ int32_t castor_engine_create(castor_world* world, int32_t rank,
 }
 
 int32_t castor_engine_destroy(castor_engine* engine) {
-  return castor::c_api::DestroyEngine(engine);
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::DestroyEngine(engine); });
 }
 
 int32_t castor_engine_close(castor_engine* engine) {
-  return WithEngine(engine,
-                    [](castor_engine& its) { return its.engine->Close(); });
+  return WithEngine(engine, [](castor::c_api::EngineEntry& its) {
+    return its.engine->Close();
+  });
 }
 
 int32_t castor_engine_register(castor_engine* engine,
                                const castor_tensor* tensor, const char* group,
                                castor_initializer initializer, void* context,
                                int32_t* param) {
-  return WithEngine(engine, [&](castor_engine& its) {
+  return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
     return castor::c_api::Register(its, tensor, group, initializer, context,
                                    param);
   });
@@ -289,14 +309,14 @@ int32_t castor_engine_register(castor_engine* engine,
 
 int32_t castor_engine_seal(castor_engine* engine,
                            const castor_seal_options* options) {
-  return WithEngine(engine, [&](castor_engine& its) {
+  return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
     return castor::c_api::Seal(its, options);
   });
 }
 
 int32_t castor_engine_reseal(castor_engine* engine,
                              const castor_reseal_options* options) {
-  return WithEngine(engine, [&](castor_engine& its) {
+  return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
     return castor::c_api::Reseal(its, options);
   });
 }

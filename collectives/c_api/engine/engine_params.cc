@@ -50,13 +50,13 @@ Result<StateKind> KindOf(int32_t state) {
       state));
 }
 
-Status CheckSealed(const castor_engine& engine) {
+Status CheckSealed(const EngineEntry& engine) {
   if (engine.sealed) return OkStatus();
   return FailedPrecondition(
       "nothing has a home yet: call castor_engine_seal first");
 }
 
-Status GetParam(const castor_engine& engine, int32_t param,
+Status GetParam(const EngineEntry& engine, int32_t param,
                 castor_param_info* given) {
   if (given == nullptr) return InvalidArgument("info is null");
   CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
@@ -87,7 +87,7 @@ Status GetParam(const castor_engine& engine, int32_t param,
   return OkStatus();
 }
 
-Status ExplainHome(castor_engine& engine, int32_t param, int32_t state,
+Status ExplainHome(EngineEntry& engine, int32_t param, int32_t state,
                    const char** text) {
   if (text == nullptr) return InvalidArgument("text is null");
   CASTOR_RETURN_IF_ERROR(CheckSealed(engine));
@@ -105,7 +105,7 @@ Status ExplainHome(castor_engine& engine, int32_t param, int32_t state,
   return OkStatus();
 }
 
-Status CheckValues(const castor_engine& engine, int32_t param,
+Status CheckValues(const EngineEntry& engine, int32_t param,
                    const float* values, int64_t elements) {
   if (values == nullptr && elements != 0) {
     return InvalidArgument("values is null");
@@ -119,7 +119,7 @@ Status CheckValues(const castor_engine& engine, int32_t param,
       Quoted(engine.specs[static_cast<size_t>(param)].name), size, elements));
 }
 
-Status Read(castor_engine& engine, int32_t param, int32_t state, float* values,
+Status Read(EngineEntry& engine, int32_t param, int32_t state, float* values,
             int64_t elements) {
   CASTOR_ASSIGN_OR_RETURN(const StateKind kind, KindOf(state));
   CASTOR_RETURN_IF_ERROR(CheckValues(engine, param, values, elements));
@@ -136,7 +136,7 @@ Status Read(castor_engine& engine, int32_t param, int32_t state, float* values,
   }
 }
 
-Status Write(castor_engine& engine, int32_t param, int32_t state,
+Status Write(EngineEntry& engine, int32_t param, int32_t state,
              const float* values, int64_t elements) {
   CASTOR_ASSIGN_OR_RETURN(const StateKind kind, KindOf(state));
   CASTOR_RETURN_IF_ERROR(CheckValues(engine, param, values, elements));
@@ -154,7 +154,7 @@ Status Write(castor_engine& engine, int32_t param, int32_t state,
   }
 }
 
-Status WriteBack(castor_engine& engine, const int32_t* params,
+Status WriteBack(EngineEntry& engine, const int32_t* params,
                  const float* const* values, size_t count) {
   if (count > 0 && (params == nullptr || values == nullptr)) {
     return InvalidArgument("params or values is null; give both");
@@ -173,7 +173,7 @@ Status WriteBack(castor_engine& engine, const int32_t* params,
   return engine.engine->WriteBack(written);
 }
 
-Status SetNumbers(castor_engine& engine, const char* group,
+Status SetNumbers(EngineEntry& engine, const char* group,
                   const castor_hyper_parameters* given) {
   if (given == nullptr) return InvalidArgument("numbers is null");
   CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
@@ -201,7 +201,7 @@ Status SetNumbers(castor_engine& engine, const char* group,
   return engine.engine->SetLearningRate(name, set.lr);
 }
 
-Status GetLossScale(const castor_engine& engine, castor_loss_scale* given) {
+Status GetLossScale(const EngineEntry& engine, castor_loss_scale* given) {
   if (given == nullptr) return InvalidArgument("scale is null");
   CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
   const LossScaleState& now = engine.engine->loss_scale_state();
@@ -214,7 +214,7 @@ Status GetLossScale(const castor_engine& engine, castor_loss_scale* given) {
   return OkStatus();
 }
 
-Status SetLossScale(castor_engine& engine, const castor_loss_scale* given) {
+Status SetLossScale(EngineEntry& engine, const castor_loss_scale* given) {
   if (given == nullptr) return InvalidArgument("scale is null");
   CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
   const castor_loss_scale set = TakeStruct(*given);
@@ -233,7 +233,7 @@ using castor::c_api::WithEngine;
 
 int32_t castor_engine_param_count(const castor_engine* engine,
                                   int32_t* params) {
-  return WithEngine(engine, [&](const castor_engine& its) {
+  return WithEngine(engine, [&](const castor::c_api::EngineEntry& its) {
     if (params == nullptr) return castor::InvalidArgument("params is null");
     *params = static_cast<int32_t>(its.params);
     return castor::OkStatus();
@@ -242,54 +242,56 @@ int32_t castor_engine_param_count(const castor_engine* engine,
 
 int32_t castor_engine_get_param(const castor_engine* engine, int32_t param,
                                 castor_param_info* info) {
-  return WithEngine(engine, [&](const castor_engine& its) {
+  return WithEngine(engine, [&](const castor::c_api::EngineEntry& its) {
     return castor::c_api::GetParam(its, param, info);
   });
 }
 
 int32_t castor_engine_find(const castor_engine* engine, const char* name,
                            int32_t* param) {
-  return WithEngine(engine, [&](const castor_engine& its) -> castor::Status {
-    if (name == nullptr || param == nullptr) {
-      return castor::InvalidArgument("name or param is null; give both");
-    }
-    CASTOR_ASSIGN_OR_RETURN(const castor::ParamId id, its.engine->Find(name));
-    *param = id.value();
-    return castor::OkStatus();
-  });
+  return WithEngine(
+      engine, [&](const castor::c_api::EngineEntry& its) -> castor::Status {
+        if (name == nullptr || param == nullptr) {
+          return castor::InvalidArgument("name or param is null; give both");
+        }
+        CASTOR_ASSIGN_OR_RETURN(const castor::ParamId id,
+                                its.engine->Find(name));
+        *param = id.value();
+        return castor::OkStatus();
+      });
 }
 
 int32_t castor_engine_explain_home(castor_engine* engine, int32_t param,
                                    int32_t state, const char** text) {
-  return WithEngine(engine, [&](castor_engine& its) {
+  return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
     return castor::c_api::ExplainHome(its, param, state, text);
   });
 }
 
 int32_t castor_engine_read(castor_engine* engine, int32_t param, int32_t state,
                            float* values, int64_t elements) {
-  return WithEngine(engine, [&](castor_engine& its) {
+  return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
     return castor::c_api::Read(its, param, state, values, elements);
   });
 }
 
 int32_t castor_engine_write(castor_engine* engine, int32_t param, int32_t state,
                             const float* values, int64_t elements) {
-  return WithEngine(engine, [&](castor_engine& its) {
+  return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
     return castor::c_api::Write(its, param, state, values, elements);
   });
 }
 
 int32_t castor_engine_write_back(castor_engine* engine, const int32_t* params,
                                  const float* const* values, size_t count) {
-  return WithEngine(engine, [&](castor_engine& its) {
+  return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
     return castor::c_api::WriteBack(its, params, values, count);
   });
 }
 
 int32_t castor_engine_least_of_ranks(castor_engine* engine, int64_t* words,
                                      size_t count) {
-  return WithEngine(engine, [&](castor_engine& its) {
+  return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
     if (words == nullptr && count > 0) {
       return castor::InvalidArgument("words is null");
     }
@@ -299,39 +301,41 @@ int32_t castor_engine_least_of_ranks(castor_engine* engine, int64_t* words,
 
 int32_t castor_engine_set_updates(castor_engine* engine, int32_t param,
                                   int64_t updates) {
-  return WithEngine(engine, [&](castor_engine& its) -> castor::Status {
-    CASTOR_RETURN_IF_ERROR(castor::c_api::CheckSealed(its));
-    CASTOR_RETURN_IF_ERROR(castor::c_api::CheckParam(its, param));
-    return its.engine->SetUpdateCount(castor::ParamId(param), updates);
-  });
+  return WithEngine(
+      engine, [&](castor::c_api::EngineEntry& its) -> castor::Status {
+        CASTOR_RETURN_IF_ERROR(castor::c_api::CheckSealed(its));
+        CASTOR_RETURN_IF_ERROR(castor::c_api::CheckParam(its, param));
+        return its.engine->SetUpdateCount(castor::ParamId(param), updates);
+      });
 }
 
 int32_t castor_engine_weight_digest(castor_engine* engine, uint64_t* digest) {
-  return WithEngine(engine, [&](castor_engine& its) -> castor::Status {
-    if (digest == nullptr) return castor::InvalidArgument("digest is null");
-    CASTOR_ASSIGN_OR_RETURN(*digest, its.engine->WeightDigest());
-    return castor::OkStatus();
-  });
+  return WithEngine(
+      engine, [&](castor::c_api::EngineEntry& its) -> castor::Status {
+        if (digest == nullptr) return castor::InvalidArgument("digest is null");
+        CASTOR_ASSIGN_OR_RETURN(*digest, its.engine->WeightDigest());
+        return castor::OkStatus();
+      });
 }
 
 int32_t castor_engine_set_hyper_parameters(
     castor_engine* engine, const char* group,
     const castor_hyper_parameters* numbers) {
-  return WithEngine(engine, [&](castor_engine& its) {
+  return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
     return castor::c_api::SetNumbers(its, group, numbers);
   });
 }
 
 int32_t castor_engine_get_loss_scale(const castor_engine* engine,
                                      castor_loss_scale* scale) {
-  return WithEngine(engine, [&](const castor_engine& its) {
+  return WithEngine(engine, [&](const castor::c_api::EngineEntry& its) {
     return castor::c_api::GetLossScale(its, scale);
   });
 }
 
 int32_t castor_engine_set_loss_scale(castor_engine* engine,
                                      const castor_loss_scale* scale) {
-  return WithEngine(engine, [&](castor_engine& its) {
+  return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
     return castor::c_api::SetLossScale(its, scale);
   });
 }

@@ -30,7 +30,7 @@ int64_t BudgetOf(const TierUse& tier) {
   return IsUnlimited(tier.budget) ? INT64_MAX : tier.budget.count();
 }
 
-Status GetStats(const castor_engine& engine, castor_engine_stats* given) {
+Status GetStats(const EngineEntry& engine, castor_engine_stats* given) {
   if (given == nullptr) return InvalidArgument("stats is null");
   CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
   const EngineStats now = engine.engine->stats();
@@ -114,7 +114,7 @@ JsonValue StatsJson(const EngineStats& stats, const StateNames& names) {
   return json;
 }
 
-Status GetStatsJson(castor_engine& engine, const char** json) {
+Status GetStatsJson(EngineEntry& engine, const char** json) {
   if (json == nullptr) return InvalidArgument("json is null");
   engine.stats =
       StatsJson(engine.engine->stats(), engine.engine->state_names()).Dump(2) +
@@ -123,7 +123,7 @@ Status GetStatsJson(castor_engine& engine, const char** json) {
   return OkStatus();
 }
 
-Status Mark(const castor_engine& engine, const char* words) {
+Status Mark(const EngineEntry& engine, const char* words) {
   if (words == nullptr) return InvalidArgument("words is null");
   const size_t size = std::strlen(words);
   if (size > kMostMarkBytes) {
@@ -135,7 +135,7 @@ Status Mark(const castor_engine& engine, const char* words) {
   return OkStatus();
 }
 
-Status Park(castor_engine& engine, int32_t tier, castor_park* given) {
+Status Park(EngineEntry& engine, int32_t tier, castor_park* given) {
   if (given != nullptr) {
     CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
   }
@@ -159,7 +159,7 @@ Status Park(castor_engine& engine, int32_t tier, castor_park* given) {
   return OkStatus();
 }
 
-Status Trace(castor_engine& engine, const char** text, size_t* size) {
+Status Trace(EngineEntry& engine, const char** text, size_t* size) {
   if (text == nullptr || size == nullptr) {
     return InvalidArgument("text or size is null; give both");
   }
@@ -181,38 +181,39 @@ using castor::c_api::WithEngine;
 
 int32_t castor_engine_park(castor_engine* engine, int32_t tier,
                            castor_park* park) {
-  return WithEngine(engine, [&](castor_engine& its) {
+  return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
     return castor::c_api::Park(its, tier, park);
   });
 }
 
 int32_t castor_engine_resume(castor_engine* engine) {
-  return WithEngine(engine,
-                    [](castor_engine& its) { return its.engine->Resume(); });
+  return WithEngine(engine, [](castor::c_api::EngineEntry& its) {
+    return its.engine->Resume();
+  });
 }
 
 int32_t castor_engine_trace(castor_engine* engine, const char** text,
                             size_t* size) {
-  return WithEngine(engine, [&](castor_engine& its) {
+  return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
     return castor::c_api::Trace(its, text, size);
   });
 }
 
 int32_t castor_engine_mark(castor_engine* engine, const char* words) {
-  return WithEngine(engine, [&](castor_engine& its) {
+  return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
     return castor::c_api::Mark(its, words);
   });
 }
 
 int32_t castor_engine_stats_json(castor_engine* engine, const char** json) {
-  return WithEngine(engine, [&](castor_engine& its) {
+  return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
     return castor::c_api::GetStatsJson(its, json);
   });
 }
 
 int32_t castor_engine_get_stats(const castor_engine* engine,
                                 castor_engine_stats* stats) {
-  return WithEngine(engine, [&](const castor_engine& its) {
+  return WithEngine(engine, [&](const castor::c_api::EngineEntry& its) {
     return castor::c_api::GetStats(its, stats);
   });
 }

@@ -29,7 +29,7 @@
 namespace castor::c_api {
 namespace {
 
-Status Acquire(castor_engine& engine, const int32_t* params, size_t count,
+Status Acquire(EngineEntry& engine, const int32_t* params, size_t count,
                const void** data, castor_param_lease** lease) {
   if (lease == nullptr ||
       (count > 0 && (params == nullptr || data == nullptr))) {
@@ -43,7 +43,7 @@ Status Acquire(castor_engine& engine, const int32_t* params, size_t count,
     CASTOR_RETURN_IF_ERROR(CheckParam(engine, param));
     ids.emplace_back(param);
   }
-  auto made = std::make_unique<castor_param_lease>();
+  auto made = std::make_unique<ParamLeaseEntry>();
   made->engine = &engine;
   made->lane = &engine.in_use.now();
   made->mark = engine.in_use.mark();
@@ -55,24 +55,29 @@ Status Acquire(castor_engine& engine, const int32_t* params, size_t count,
                             engine.engine->Acquire(ids, *made->lane));
     for (size_t i = 0; i < count; ++i) data[i] = made->lease.data(i);
   }
+  *lease = GiveHandle<castor_param_lease>(std::move(made));
   ++engine.leases;
-  *lease = made.release();
   return OkStatus();
 }
 
-template <typename Lease>
-int32_t Release(Lease* lease) {
-  if (lease == nullptr) return CASTOR_OK;
-  return WithEngine(lease->engine, [lease](castor_engine& engine) {
+// Of two calls with one lease the second is told, and the engine stays for the
+// first: it counts the lease.
+template <typename Handle>
+Status Release(const Handle* handle) {
+  if (handle == nullptr) return OkStatus();
+  CASTOR_ASSIGN_OR_RETURN(Claim<Handle> lease, Claim<Handle>::Of(handle));
+  CASTOR_ASSIGN_OR_RETURN(const Use<castor_engine> used,
+                          Use<castor_engine>::Of(lease->engine->handle));
+  return InTurn(*used, [&lease](EngineEntry& engine) {
     const Lane* const lane = lease->lane;
     lease->End();
-    delete lease;
+    lease.Delete();
     --engine.leases;
     return lane->status();
   });
 }
 
-Status Grad(castor_engine& engine, int32_t param, void** data) {
+Status Grad(EngineEntry& engine, int32_t param, void** data) {
   if (data == nullptr) return InvalidArgument("data is null");
   CASTOR_RETURN_IF_ERROR(CheckLane(engine));
   CASTOR_RETURN_IF_ERROR(CheckParam(engine, param));
@@ -83,7 +88,7 @@ Status Grad(castor_engine& engine, int32_t param, void** data) {
   Lane& lane = engine.in_use.now();
   CASTOR_ASSIGN_OR_RETURN(*data, engine.engine->Grad(ParamId(param), lane));
   // What was written before is added to.
-  castor_engine::OpenGrad& open = engine.grads[static_cast<size_t>(param)];
+  EngineEntry::OpenGrad& open = engine.grads[static_cast<size_t>(param)];
   if (open.lane == nullptr) {
     open.mark = engine.in_use.mark();
   } else if (open.lane != &lane) {
@@ -93,12 +98,12 @@ Status Grad(castor_engine& engine, int32_t param, void** data) {
   return OkStatus();
 }
 
-Status GradReady(castor_engine& engine, int32_t param) {
+Status GradReady(EngineEntry& engine, int32_t param) {
   CASTOR_RETURN_IF_ERROR(CheckLane(engine));
   CASTOR_RETURN_IF_ERROR(CheckParam(engine, param));
   if (engine.dry) return engine.dry->GradReady(ParamId(param));
   Lane& lane = engine.in_use.now();
-  castor_engine::OpenGrad& open = engine.grads[static_cast<size_t>(param)];
+  EngineEntry::OpenGrad& open = engine.grads[static_cast<size_t>(param)];
   if (open.lane != nullptr) {
     engine.in_use.Since(open.mark, [&](Lane& other) {
       if (&other != &lane) lane.Wait(other.Record());
@@ -108,7 +113,7 @@ Status GradReady(castor_engine& engine, int32_t param) {
   return engine.engine->GradReady(ParamId(param), lane);
 }
 
-Status GiveGrad(castor_engine& engine, int32_t param, const void* values,
+Status GiveGrad(EngineEntry& engine, int32_t param, const void* values,
                 size_t bytes) {
   if (values == nullptr && bytes > 0) return InvalidArgument("values is null");
   CASTOR_RETURN_IF_ERROR(CheckParam(engine, param));
@@ -135,7 +140,7 @@ Status GiveGrad(castor_engine& engine, int32_t param, const void* values,
   return GradReady(engine, param);
 }
 
-Status Borrow(castor_engine& engine, int64_t bytes, void** data,
+Status Borrow(EngineEntry& engine, int64_t bytes, void** data,
               castor_memory_lease** lease) {
   if (data == nullptr || lease == nullptr) {
     return InvalidArgument("data or lease is null; give both");
@@ -144,7 +149,7 @@ Status Borrow(castor_engine& engine, int64_t bytes, void** data,
   *lease = nullptr;
   if (bytes <= 0) return InvalidArgument("bytes is not positive");
   CASTOR_RETURN_IF_ERROR(CheckLane(engine));
-  auto made = std::make_unique<castor_memory_lease>();
+  auto made = std::make_unique<MemoryLeaseEntry>();
   made->engine = &engine;
   made->lane = &engine.in_use.now();
   made->mark = engine.in_use.mark();
@@ -156,12 +161,12 @@ Status Borrow(castor_engine& engine, int64_t bytes, void** data,
                             engine.engine->Borrow(Bytes(bytes), *made->lane));
     *data = made->lease.data();
   }
+  *lease = GiveHandle<castor_memory_lease>(std::move(made));
   ++engine.leases;
-  *lease = made.release();
   return OkStatus();
 }
 
-Status BeginDryStep(castor_engine& engine) {
+Status BeginDryStep(EngineEntry& engine) {
   if (engine.sealed || engine.dry) {
     return FailedPrecondition(
         engine.dry ? "a dry step is under way: end it by castor_engine_step"
@@ -180,9 +185,9 @@ Status BeginDryStep(castor_engine& engine) {
 }
 
 // Work on lanes may still be on the scratch.
-Status EndDryStep(castor_engine& engine) {
+Status EndDryStep(EngineEntry& engine) {
   CASTOR_RETURN_IF_ERROR(engine.in_use.now().Drain());
-  for (castor_lane* lane : engine.lanes) {
+  for (LaneEntry* lane : engine.lanes) {
     CASTOR_RETURN_IF_ERROR(lane->lane->Drain());
   }
   CASTOR_ASSIGN_OR_RETURN(engine.dry_seen, std::move(*engine.dry).End());
@@ -190,13 +195,13 @@ Status EndDryStep(castor_engine& engine) {
   return OkStatus();
 }
 
-Status BeginMicroBatch(castor_engine& engine, bool last) {
+Status BeginMicroBatch(EngineEntry& engine, bool last) {
   if (!engine.dry) return engine.engine->BeginMicroBatch(last);
   engine.dry->BeginMicroBatch();
   return OkStatus();
 }
 
-Status Step(castor_engine& engine, double lr, castor_step* given) {
+Status Step(EngineEntry& engine, double lr, castor_step* given) {
   if (given != nullptr) {
     CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
   }
@@ -220,7 +225,7 @@ Status Step(castor_engine& engine, double lr, castor_step* given) {
   return OkStatus();
 }
 
-Status BeginEvaluation(castor_engine& engine) {
+Status BeginEvaluation(EngineEntry& engine) {
   if (engine.evaluating) {
     return FailedPrecondition("an evaluation is under way; end it first");
   }
@@ -229,7 +234,7 @@ Status BeginEvaluation(castor_engine& engine) {
   return OkStatus();
 }
 
-Status EndEvaluation(castor_engine& engine) {
+Status EndEvaluation(EngineEntry& engine) {
   if (!engine.evaluating) {
     return FailedPrecondition("no evaluation is under way; begin one first");
   }
@@ -238,30 +243,27 @@ Status EndEvaluation(castor_engine& engine) {
   return OkStatus();
 }
 
-}  // namespace
-}  // namespace castor::c_api
-
-namespace {
-
 template <typename Lease>
 void NameLanes(Lease* lease) {
   lease->engine->in_use.Since(
-      lease->mark, [&](castor::Lane& lane) { lease->lease.AlsoUsedOn(lane); });
+      lease->mark, [&](Lane& lane) { lease->lease.AlsoUsedOn(lane); });
 }
 
 }  // namespace
 
-void castor_param_lease::End() {
+void ParamLeaseEntry::End() {
   if (engine->dry) engine->dry->Release(dry);
   NameLanes(this);
   lease.Release();
 }
 
-void castor_memory_lease::End() {
+void MemoryLeaseEntry::End() {
   if (engine->dry) engine->dry->Return(dry);
   NameLanes(this);
   lease.Release();
 }
+
+}  // namespace castor::c_api
 
 extern "C" {
 
@@ -272,7 +274,7 @@ int32_t castor_engine_begin_dry_step(castor_engine* engine) {
 }
 
 int32_t castor_engine_begin_micro_batch(castor_engine* engine, int32_t last) {
-  return WithEngine(engine, [&](castor_engine& its) {
+  return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
     return castor::c_api::BeginMicroBatch(its, last != 0);
   });
 }
@@ -280,78 +282,83 @@ int32_t castor_engine_begin_micro_batch(castor_engine* engine, int32_t last) {
 int32_t castor_engine_acquire(castor_engine* engine, const int32_t* params,
                               size_t count, const void** data,
                               castor_param_lease** lease) {
-  return WithEngine(engine, [&](castor_engine& its) {
+  return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
     return castor::c_api::Acquire(its, params, count, data, lease);
   });
 }
 
 int32_t castor_param_lease_release(castor_param_lease* lease) {
-  return castor::c_api::Release(lease);
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::Release(lease); });
 }
 
 int32_t castor_engine_grad(castor_engine* engine, int32_t param, void** data) {
-  return WithEngine(engine, [&](castor_engine& its) {
+  return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
     return castor::c_api::Grad(its, param, data);
   });
 }
 
 int32_t castor_engine_grad_ready(castor_engine* engine, int32_t param) {
-  return WithEngine(engine, [&](castor_engine& its) {
+  return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
     return castor::c_api::GradReady(its, param);
   });
 }
 
 int32_t castor_engine_give_grad(castor_engine* engine, int32_t param,
                                 const void* values, size_t bytes) {
-  return WithEngine(engine, [&](castor_engine& its) {
+  return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
     return castor::c_api::GiveGrad(its, param, values, bytes);
   });
 }
 
 int32_t castor_engine_borrow(castor_engine* engine, int64_t bytes, void** data,
                              castor_memory_lease** lease) {
-  return WithEngine(engine, [&](castor_engine& its) {
+  return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
     return castor::c_api::Borrow(its, bytes, data, lease);
   });
 }
 
 int32_t castor_memory_lease_release(castor_memory_lease* lease) {
-  return castor::c_api::Release(lease);
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::Release(lease); });
 }
 
 int32_t castor_engine_step(castor_engine* engine, double lr,
                            castor_step* step) {
-  return WithEngine(engine, [&](castor_engine& its) {
+  return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
     return castor::c_api::Step(its, lr, step);
   });
 }
 
 int32_t castor_engine_update_early(castor_engine* engine, double lr) {
-  return WithEngine(
-      engine, [&](castor_engine& its) { return its.engine->UpdateEarly(lr); });
+  return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
+    return its.engine->UpdateEarly(lr);
+  });
 }
 
 int32_t castor_engine_clip_gradients(castor_engine* engine, double max_norm,
                                      double* norm) {
-  return WithEngine(engine, [&](castor_engine& its) -> castor::Status {
-    CASTOR_ASSIGN_OR_RETURN(const double found,
-                            its.engine->ClipGradients(max_norm));
-    if (norm != nullptr) *norm = found;
-    return castor::OkStatus();
-  });
+  return WithEngine(
+      engine, [&](castor::c_api::EngineEntry& its) -> castor::Status {
+        CASTOR_ASSIGN_OR_RETURN(const double found,
+                                its.engine->ClipGradients(max_norm));
+        if (norm != nullptr) *norm = found;
+        return castor::OkStatus();
+      });
 }
 
 int32_t castor_engine_finish_gradients(castor_engine* engine) {
-  return WithEngine(engine, [&](castor_engine& its) {
+  return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
     return its.engine->FinishGradients();
   });
 }
 
 int32_t castor_engine_drop_gradient(castor_engine* engine, int32_t param) {
-  return WithEngine(engine, [&](castor_engine& its) -> castor::Status {
-    CASTOR_RETURN_IF_ERROR(castor::c_api::CheckParam(its, param));
-    return its.engine->DropGradient(castor::ParamId(param));
-  });
+  return WithEngine(
+      engine, [&](castor::c_api::EngineEntry& its) -> castor::Status {
+        CASTOR_RETURN_IF_ERROR(castor::c_api::CheckParam(its, param));
+        return its.engine->DropGradient(castor::ParamId(param));
+      });
 }
 
 int32_t castor_engine_begin_evaluation(castor_engine* engine) {
@@ -363,8 +370,9 @@ int32_t castor_engine_end_evaluation(castor_engine* engine) {
 }
 
 int32_t castor_engine_abandon(castor_engine* engine) {
-  return WithEngine(engine,
-                    [](castor_engine& its) { return its.engine->Abandon(); });
+  return WithEngine(engine, [](castor::c_api::EngineEntry& its) {
+    return its.engine->Abandon();
+  });
 }
 
 }  // extern "C"

@@ -21,7 +21,7 @@ namespace {
 
 static_assert(CASTOR_OPTIMIZER_STATES == kMaxOptimizerStates);
 
-Status CallProgram(const castor_engine& engine, castor_update_fn update,
+Status CallProgram(const EngineEntry& engine, castor_update_fn update,
                    void* context, const UpdateCall& call) {
   std::vector<castor_update_run> runs;
   runs.reserve(call.runs.size());
@@ -48,7 +48,7 @@ Status CallProgram(const castor_engine& engine, castor_update_fn update,
   its.grad_factor = call.grad_factor;
   its.on_device = call.on_device ? 1 : 0;
   const InCallback inside(&engine.turns);
-  return CallbackAnswer(update(context, &its), "update");
+  return RunCallback("update", [&] { return update(context, &its); });
 }
 
 }  // namespace
@@ -59,7 +59,7 @@ extern "C" {
 int32_t castor_engine_set_update(castor_engine* engine, castor_update_fn update,
                                  void* context) {
   return castor::c_api::WithEngine(
-      engine, [&](castor_engine& its) -> castor::Status {
+      engine, [&](castor::c_api::EngineEntry& its) -> castor::Status {
         if (update == nullptr) {
           return castor::InvalidArgument("update is null");
         }

@@ -74,7 +74,10 @@ bool Interrupted() {
     function = the.function;
     context = the.context;
   }
-  return function != nullptr && function(context) != 0;
+  if (function == nullptr) return false;
+  int32_t answer = 1;  // also where it throws
+  RunNotice("interrupt", [&] { answer = function(context); });
+  return answer != 0;
 }
 
 InterruptibleWaits::InterruptibleWaits(std::function<void()> end)

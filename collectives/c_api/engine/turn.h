@@ -13,10 +13,12 @@
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 #include "chunk/base/status.h"
 #include "collectives/c_api/door.h"
+#include "collectives/c_api/handles.h"
 #include "offload/lanes/event.h"
 
 namespace castor::c_api {
@@ -89,20 +91,33 @@ class InCallback {
   const Turns* const before_;
 };
 
-// Runs `call` in the engine's turn. Engine is castor_engine, or const.
+// Runs `call` in the engine's turn. Engine is EngineEntry.
 template <typename Engine, typename Call>
-int32_t WithEngine(Engine* engine, Call&& call) noexcept {
-  return ThroughTheDoor([&]() -> Status {
-    if (engine == nullptr) return InvalidArgument("engine is null");
-    CASTOR_RETURN_IF_ERROR(CheckProcess(engine->world->generation));
-    CASTOR_RETURN_IF_ERROR(engine->turns.Take());
-    const struct Turn {
-      Turns& turns;
-      ~Turn() { turns.GiveBack(); }
-    } turn{engine->turns};
-    return Interruptibly([engine] { engine->world->Interrupt(); },
-                         [&] { return std::forward<Call>(call)(*engine); });
-  });
+Status InTurn(Engine& engine, Call&& call) {
+  CASTOR_RETURN_IF_ERROR(CheckProcess(engine.world->generation));
+  CASTOR_RETURN_IF_ERROR(engine.turns.Take());
+  const struct Turn {
+    Turns& turns;
+    ~Turn() { turns.GiveBack(); }
+  } turn{engine.turns};
+  if (engine.gone) return GoneError(HandleKind::kEngine);
+  return Interruptibly([&engine] { engine.world->Interrupt(); },
+                       [&] { return std::forward<Call>(call)(engine); });
+}
+
+// The same by the engine's handle, castor_engine, or const. `name` is that of
+// the function of castor.h, which the compiler gives.
+template <typename Handle, typename Call>
+int32_t WithEngine(Handle* handle, Call&& call,
+                   const char* name = __builtin_FUNCTION()) noexcept {
+  return ThroughTheDoor(
+      [&]() -> Status {
+        if (handle == nullptr) return InvalidArgument("engine is null");
+        using Engine = Use<std::remove_const_t<Handle>>;
+        CASTOR_ASSIGN_OR_RETURN(const Engine engine, Engine::Of(handle));
+        return InTurn(*engine, std::forward<Call>(call));
+      },
+      name);
 }
 
 }  // namespace castor::c_api

@@ -22,8 +22,8 @@ int64_t TimeoutNs(const castor_world_options& options);
 // That there can be as many, and that `rank` is one of them.
 Status CheckRanks(int32_t ranks, int32_t rank = 0);
 // Without communicators.
-std::unique_ptr<castor_world> NewWorld(int32_t ranks,
-                                       const castor_world_options& options);
+std::unique_ptr<WorldEntry> NewWorld(int32_t ranks,
+                                     const castor_world_options& options);
 
 }  // namespace castor::c_api
 

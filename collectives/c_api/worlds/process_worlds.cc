@@ -43,29 +43,32 @@ HostCollectives HostOf(const castor_callbacks& calls) {
   HostCollectives host;
   host.all_gather = [calls](uint64_t seq, const void* send, void* recv,
                             Bytes bytes) {
-    return CallbackAnswer(
-        calls.all_gather(calls.context, seq, send, recv, bytes.count()),
-        "all_gather");
+    return RunCallback("all_gather", [&] {
+      return calls.all_gather(calls.context, seq, send, recv, bytes.count());
+    });
   };
   host.all_to_all = [calls](uint64_t seq, const void* send,
                             const int64_t* send_bytes, void* recv,
                             const int64_t* recv_bytes) {
-    return CallbackAnswer(calls.all_to_all(calls.context, seq, send, send_bytes,
-                                           recv, recv_bytes),
-                          "all_to_all");
+    return RunCallback("all_to_all", [&] {
+      return calls.all_to_all(calls.context, seq, send, send_bytes, recv,
+                              recv_bytes);
+    });
   };
   host.barrier = [calls](uint64_t seq) {
-    return CallbackAnswer(calls.barrier(calls.context, seq), "barrier");
+    return RunCallback("barrier",
+                       [&] { return calls.barrier(calls.context, seq); });
   };
   host.abort = [calls, aborted = std::make_shared<std::atomic<bool>>(false)](
                    const char* why) {
-    if (!aborted->exchange(true)) calls.abort(calls.context, why);
+    if (aborted->exchange(true)) return;
+    RunNotice("abort", [&] { calls.abort(calls.context, why); });
   };
   return host;
 }
 
 // This process is `rank` of the world.
-void AddRank(castor_world* world, int32_t rank, int32_t size,
+void AddRank(WorldEntry* world, int32_t rank, int32_t size,
              std::unique_ptr<Communicator> communicator) {
   world->processes = true;
   world->ranks.resize(static_cast<size_t>(size));
@@ -73,10 +76,10 @@ void AddRank(castor_world* world, int32_t rank, int32_t size,
 }
 
 // A world over what `host` does, with what is to be released after it.
-Result<std::unique_ptr<castor_world>> MakeHostWorld(
+Result<std::unique_ptr<WorldEntry>> MakeHostWorld(
     int32_t rank, int32_t size, const HostCollectives& host,
     const castor_world_options& options) {
-  std::unique_ptr<castor_world> made = NewWorld(size, options);
+  std::unique_ptr<WorldEntry> made = NewWorld(size, options);
   bool interrupted = false;
   std::unique_ptr<Communicator> communicator;
   const Status met = Interruptibly(
@@ -119,11 +122,11 @@ Status CreateCallbackWorld(int32_t rank, int32_t size,
   }
   CASTOR_ASSIGN_OR_RETURN(const castor_world_options options,
                           TakeOptions(given));
-  CASTOR_ASSIGN_OR_RETURN(std::unique_ptr<castor_world> made,
+  CASTOR_ASSIGN_OR_RETURN(std::unique_ptr<WorldEntry> made,
                           MakeHostWorld(rank, size, HostOf(calls), options));
   made->release = calls.release;
   made->release_context = calls.context;
-  *world = made.release();
+  *world = GiveHandle<castor_world>(std::move(made));
   return OkStatus();
 }
 
@@ -154,9 +157,9 @@ Status CreateSharedWorld(int32_t rank, int32_t size, const char* name,
                           TakeOptions(given));
   const HostCollectives host = MakeSharedMemoryCollectives(
       rank, size, std::string(letters), TimeoutNs(options));
-  CASTOR_ASSIGN_OR_RETURN(std::unique_ptr<castor_world> made,
+  CASTOR_ASSIGN_OR_RETURN(std::unique_ptr<WorldEntry> made,
                           MakeHostWorld(rank, size, host, options));
-  *world = made.release();
+  *world = GiveHandle<castor_world>(std::move(made));
   return OkStatus();
 }
 
@@ -225,7 +228,7 @@ Status CreateNcclWorld(int32_t rank, int32_t size,
         "the id is not what castor_nccl_id made on rank 0");
   }
   CASTOR_ASSIGN_OR_RETURN(const NcclMachine machine, FindNcclMachine());
-  std::unique_ptr<castor_world> made = NewWorld(size, options);
+  std::unique_ptr<WorldEntry> made = NewWorld(size, options);
   CASTOR_ASSIGN_OR_RETURN(
       std::unique_ptr<CudaDevice> gpu,
       CudaDevice::Open(machine.cuda,
@@ -254,7 +257,7 @@ Status CreateNcclWorld(int32_t rank, int32_t size,
   made->gpu = std::move(gpu);
   made->gpu_ordinal = options.gpu;
   AddRank(made.get(), rank, size, std::move(communicator));
-  *world = made.release();
+  *world = GiveHandle<castor_world>(std::move(made));
   return OkStatus();
 }
 

@@ -67,9 +67,9 @@ Status CheckRanks(int32_t ranks, int32_t rank) {
       "there is no rank {} in a world of {}: ranks count from 0", rank, ranks));
 }
 
-std::unique_ptr<castor_world> NewWorld(int32_t ranks,
-                                       const castor_world_options& options) {
-  auto made = std::make_unique<castor_world>();
+std::unique_ptr<WorldEntry> NewWorld(int32_t ranks,
+                                     const castor_world_options& options) {
+  auto made = std::make_unique<WorldEntry>();
   made->pool = std::make_unique<ThreadPool>(
       static_cast<int>(std::max(2u, std::thread::hardware_concurrency())));
   made->workers = std::make_unique<WorkerPool>(
@@ -79,7 +79,9 @@ std::unique_ptr<castor_world> NewWorld(int32_t ranks,
   if (options.log != nullptr) {
     made->log = [log = options.log, context = options.log_context](
                     LogLevel level, std::string_view line) {
-      log(context, static_cast<int32_t>(level), std::string(line).c_str());
+      RunNotice("log", [&] {
+        log(context, static_cast<int32_t>(level), std::string(line).c_str());
+      });
     };
   }
   return made;
@@ -96,23 +98,27 @@ Status CreateWorld(int32_t ranks, const castor_world_options* given,
   CASTOR_RETURN_IF_ERROR(CheckRanks(ranks));
   CASTOR_ASSIGN_OR_RETURN(const castor_world_options options,
                           TakeOptions(given));
-  std::unique_ptr<castor_world> made = NewWorld(ranks, options);
+  std::unique_ptr<WorldEntry> made = NewWorld(ranks, options);
   made->ranks = MakeInProcessWorld({.world = ranks,
                                     .executor = made->pool.get(),
                                     .timeout_ns = TimeoutNs(options)});
-  *world = made.release();
+  *world = GiveHandle<castor_world>(std::move(made));
   return OkStatus();
 }
 
-Status AbortWorld(castor_world* world, const char* why) {
-  if (world == nullptr) return InvalidArgument("world is null");
+Status AbortWorld(const castor_world* handle, const char* why) {
+  if (handle == nullptr) return InvalidArgument("world is null");
+  CASTOR_ASSIGN_OR_RETURN(const Use<castor_world> world,
+                          Use<castor_world>::Of(handle));
   CASTOR_RETURN_IF_ERROR(CheckProcess(world->generation));
   world->Abort(Aborted(why == nullptr ? "the program ended the world" : why));
   return OkStatus();
 }
 
-Status DestroyWorld(castor_world* world) {
-  if (world == nullptr) return OkStatus();
+Status DestroyWorld(const castor_world* handle) {
+  if (handle == nullptr) return OkStatus();
+  CASTOR_ASSIGN_OR_RETURN(Claim<castor_world> world,
+                          Claim<castor_world>::Of(handle));
   CASTOR_RETURN_IF_ERROR(CheckProcess(world->generation));
   const int64_t engines = world->engines;
   if (engines > 0) {
@@ -140,8 +146,10 @@ Status DestroyWorld(castor_world* world) {
                         return OkStatus();
                       }));
   }
-  if (world->release != nullptr) world->release(world->release_context);
-  delete world;
+  if (world->release != nullptr) {
+    RunNotice("release", [&] { world->release(world->release_context); });
+  }
+  world.Delete();
   return recorded;
 }
 

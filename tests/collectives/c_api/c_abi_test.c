@@ -391,8 +391,7 @@ static void* train_rank(void* context) {
   GIVES(OK, engine_register, engine, &bias, "bias", fill, &first[1],
         &params[1]);
   castor_held held = {params, 2, params, 2};
-  castor_seal_options options = {0};
-  options.struct_size = sizeof(options);
+  castor_seal_options options = CASTOR_INIT(castor_seal_options);
   options.held = &held;
   options.held_count = 1;
   options.largest_lease_bytes = 4096;
@@ -432,8 +431,7 @@ static void* train_rank(void* context) {
   GIVES(OK, engine_end_evaluation, engine);
 
   /* What is saved comes back, with the trainer's bytes. */
-  castor_save_options save = {0};
-  save.struct_size = sizeof(save);
+  castor_save_options save = CASTOR_INIT(castor_save_options);
   save.trainer = "batch 7";
   save.trainer_size = 7;
   GIVES(OK, engine_save, engine, self->folder, &save);
@@ -528,7 +526,7 @@ static uint64_t use_engine(const struct api* api, int own_lanes) {
   }
   EXPECT(ranks[0].digest != 0);
   EXPECT(ranks[0].digest == ranks[1].digest);
-  GIVES(FAILED_PRECONDITION, engine_create, world, 0, NULL, NULL, &none);
+  GIVES(FAILED_PRECONDITION, engine_create, world, 0, NULL, "{}", &none);
   GIVES(OK, world_end_record, world);
   FILE* file = fopen(record, "rb");
   EXPECT(file != NULL);
@@ -644,9 +642,15 @@ int main(int argc, char** argv) {
   expect_same_malloc(before);
   /* An error is its thread's. */
   EXPECT(strcmp(api.castor_last_error(), "") != 0);
+  /* Its threads wait in code of the library, and go on there. */
+  castor_world* left = NULL;
+  EXPECT(api.castor_world_create(2, NULL, &left) == CASTOR_OK);
   EXPECT(dlclose(again) == 0);
   EXPECT(dlclose(lazy) == 0);
   expect_same_malloc(before);
+  EXPECT(api.castor_world_destroy(left) == CASTOR_OK);
+  EXPECT(api.castor_world_destroy(left) == CASTOR_INVALID_ARGUMENT);
+  EXPECT(api.castor_world_create(2, NULL, &left) == CASTOR_OK); /* at the end */
   free(kept);
   if (failures == 0) puts("ok");
   return failures == 0 ? 0 : 1;

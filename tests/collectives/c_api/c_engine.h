@@ -23,8 +23,7 @@ namespace castor {
 class CWorld {
  public:
   explicit CWorld(int32_t ranks, int64_t timeout_ms = 0) {
-    castor_world_options options = {};
-    options.struct_size = sizeof(options);
+    castor_world_options options = CASTOR_INIT(castor_world_options);
     options.timeout_ms = timeout_ms;
     EXPECT_GIVES(CASTOR_OK, castor_world_create(ranks, &options, &world_));
   }

@@ -150,7 +150,7 @@ static uint64_t train_threads(uint64_t* shared) {
   const pid_t child = fork();
   if (child == 0) {
     castor_world* world = NULL;
-    castor_world_options options = {.struct_size = sizeof(options)};
+    castor_world_options options = CASTOR_INIT(castor_world_options);
     options.threads = 1;
     EXPECT(castor_world_create(kRanks, &options, &world) == CASTOR_OK);
     pthread_t threads[kRanks];
@@ -234,7 +234,7 @@ static void run_processes(void (*act)(struct group*, struct found*),
 static int32_t join_world(struct group* group, castor_world** world) {
   const castor_callbacks callbacks = {
       sizeof(callbacks), group, all_gather, all_to_all, barrier, end, release};
-  castor_world_options options = {.struct_size = sizeof(options)};
+  castor_world_options options = CASTOR_INIT(castor_world_options);
   options.threads = 1;
   options.timeout_ms = group->timeout_ms;
   if (shared) {
@@ -250,7 +250,7 @@ static void train_process(struct group* group, struct found* found) {
   EXPECT(join_world(group, &world) == CASTOR_OK);
   if (world == NULL) return;
   castor_engine* other = NULL;
-  EXPECT(castor_engine_create(world, (group->rank + 1) % kRanks, NULL, NULL,
+  EXPECT(castor_engine_create(world, (group->rank + 1) % kRanks, NULL, "{}",
                               &other) == CASTOR_INVALID_ARGUMENT);
   found->rank.world = world;
   found->rank.number = group->rank;

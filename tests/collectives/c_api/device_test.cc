@@ -48,8 +48,7 @@ void Release(void* context, void* data) {
 }
 
 castor_allocator AllocatorOf(Arena* arena) {
-  castor_allocator allocator = {};
-  allocator.struct_size = sizeof(allocator);
+  castor_allocator allocator = CASTOR_INIT(castor_allocator);
   allocator.context = arena;
   allocator.allocate = Allocate;
   allocator.release = Release;
@@ -78,8 +77,7 @@ TEST(DeviceTest, EnginesShareADeviceAndItsMemory) {
   castor_device* device = nullptr;
   ASSERT_GIVES(CASTOR_OK,
                castor_device_open_simulated(first.get(), 1 << 20, &device));
-  castor_device_info info = {};
-  info.struct_size = sizeof(info);
+  castor_device_info info = CASTOR_INIT(castor_device_info);
   ASSERT_GIVES(CASTOR_OK, castor_device_get_info(device, &info));
   EXPECT_EQ(info.kind, CASTOR_DEVICE_SIMULATED);
   EXPECT_EQ(info.total_bytes, 1 << 20);
@@ -155,8 +153,7 @@ TEST(DeviceTest, MemoryComesFromTheProgramsAllocatorWithTheSameBits) {
       Train(engine, 6);
       if (own == 1) {
         const auto [data, bytes] = *arena.given.begin();
-        castor_engine_stats stats = {};
-        stats.struct_size = sizeof(stats);
+        castor_engine_stats stats = CASTOR_INIT(castor_engine_stats);
         ASSERT_GIVES(CASTOR_OK, castor_engine_get_stats(engine.get(), &stats));
         EXPECT_GE(bytes, stats.device_peak_bytes);
         // What is handed out lies there.
@@ -173,8 +170,7 @@ TEST(DeviceTest, MemoryComesFromTheProgramsAllocatorWithTheSameBits) {
         EXPECT_TRUE(arena.given.empty());
         ASSERT_GIVES(CASTOR_OK, castor_engine_resume(engine.get()));
         EXPECT_EQ(arena.given.size(), 1u);
-        castor_reseal_options reseal = {};
-        reseal.struct_size = sizeof(reseal);
+        castor_reseal_options reseal = CASTOR_INIT(castor_reseal_options);
         reseal.device_budget_bytes = 2 << 20;
         ASSERT_GIVES(CASTOR_OK, castor_engine_reseal(engine.get(), &reseal));
         EXPECT_EQ(arena.given.size(), 1u);

@@ -60,8 +60,7 @@ std::vector<float> Values(const CEngine& engine, int32_t param, int32_t state) {
 }
 
 castor_param_info InfoOf(const CEngine& engine, int32_t param) {
-  castor_param_info info = {};
-  info.struct_size = sizeof(info);
+  castor_param_info info = CASTOR_INIT(castor_param_info);
   EXPECT_GIVES(CASTOR_OK, castor_engine_get_param(engine.get(), param, &info));
   return info;
 }
@@ -198,8 +197,7 @@ TEST(EngineTest, StatesAndNumbersAreThoseOfTheTraining) {
     ASSERT_GIVES(CASTOR_OK, castor_engine_set_updates(
                                 second.get(), p, InfoOf(first, p).updates));
   }
-  castor_hyper_parameters numbers = {};
-  numbers.struct_size = sizeof(numbers);
+  castor_hyper_parameters numbers = CASTOR_INIT(castor_hyper_parameters);
   numbers.fields = CASTOR_SET_LR | CASTOR_SET_BETA1;
   numbers.lr = 0.5;
   numbers.beta1 = 0.5;
@@ -224,8 +222,7 @@ TEST(EngineTest, StatesAndNumbersAreThoseOfTheTraining) {
 }
 
 TEST(EngineTest, ASchedulesRateIsThatOfTheStep) {
-  castor_schedule schedule = {};
-  schedule.struct_size = sizeof(schedule);
+  castor_schedule schedule = CASTOR_INIT(castor_schedule);
   schedule.peak = 1;
   schedule.floor = 0.5;
   schedule.warmup = 4;
@@ -256,8 +253,7 @@ TEST(EngineTest, TheLossScaleIsKeptByTheProgram) {
                            "host_budget_bytes": "1MiB",
                            "loss_scale": {"kind": "dynamic", "initial": 64,
                                           "growth_interval": 2}})");
-  castor_loss_scale scale = {};
-  scale.struct_size = sizeof(scale);
+  castor_loss_scale scale = CASTOR_INIT(castor_loss_scale);
   ASSERT_GIVES(CASTOR_OK, castor_engine_get_loss_scale(engine.get(), &scale));
   EXPECT_EQ(scale.scale, 64);
   scale.scale = 128;
@@ -284,8 +280,7 @@ TEST(EngineTest, TakesOtherBudgetsBetweenSteps) {
     Train(engine, 1);
     if (reseals) {
       EXPECT_EQ(InfoOf(engine, 11).homes[CASTOR_OPTIMIZER_STATE], CASTOR_HOST);
-      castor_reseal_options options = {};
-      options.struct_size = sizeof(options);
+      castor_reseal_options options = CASTOR_INIT(castor_reseal_options);
       options.device_budget_bytes = 1024;
       EXPECT_GIVES(CASTOR_INFEASIBLE,
                    castor_engine_reseal(engine.get(), &options));
@@ -332,8 +327,7 @@ TEST(EngineTest, CheckpointsAreListedVerifiedAndLoadedByStep) {
   const CWorld world(1);
   const CEngine engine(world, 0, 3);
   ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), nullptr));
-  castor_save_options save = {};
-  save.struct_size = sizeof(save);
+  castor_save_options save = CASTOR_INIT(castor_save_options);
   save.keep = 2;
   uint64_t digests[4] = {};
   for (const int step : {1, 2, 3}) {
@@ -355,8 +349,7 @@ TEST(EngineTest, CheckpointsAreListedVerifiedAndLoadedByStep) {
                castor_checkpoint_list(folder.path().c_str(), steps, 1, &count));
   EXPECT_EQ(count, 2u);
   EXPECT_EQ(steps[0], 2);
-  castor_load_options load = {};
-  load.struct_size = sizeof(load);
+  castor_load_options load = CASTOR_INIT(castor_load_options);
   load.one_step = 1;
   load.step = 2;
   int64_t loaded = 0;
@@ -415,8 +408,7 @@ TEST(EngineTest, APlanIsForTheParametersItWasMadeFor) {
     const CWorld world(1);
     const CEngine engine(world, 0, 3, config.c_str());
     ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), nullptr));
-    castor_engine_stats stats = {};
-    stats.struct_size = sizeof(stats);
+    castor_engine_stats stats = CASTOR_INIT(castor_engine_stats);
     ASSERT_GIVES(CASTOR_OK, castor_engine_get_stats(engine.get(), &stats));
     EXPECT_EQ(stats.device_budget_bytes, KiB(80).count());
     EXPECT_EQ(stats.chunk_bytes, KiB(8).count());
@@ -448,8 +440,7 @@ TEST(CEngineStatsTest, TellsAllFiguresAsJson) {
   const CEngine engine(world, 0, 3);
   ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), nullptr));
   Train(engine, 2);
-  castor_engine_stats stats = {};
-  stats.struct_size = sizeof(stats);
+  castor_engine_stats stats = CASTOR_INIT(castor_engine_stats);
   ASSERT_GIVES(CASTOR_OK, castor_engine_get_stats(engine.get(), &stats));
   const char* text = nullptr;
   ASSERT_GIVES(CASTOR_OK, castor_engine_stats_json(engine.get(), &text));
@@ -498,8 +489,7 @@ TEST(CEngineStatsTest, SaysOfABudgetWithoutEndThatThereIsNone) {
                            "device_budget_bytes": "1MiB",
                            "host_budget_bytes": 2305843009213693951})");
   ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), nullptr));
-  castor_engine_stats stats = {};
-  stats.struct_size = sizeof(stats);
+  castor_engine_stats stats = CASTOR_INIT(castor_engine_stats);
   ASSERT_GIVES(CASTOR_OK, castor_engine_get_stats(engine.get(), &stats));
   EXPECT_EQ(stats.device_budget_bytes, MiB(1).count());
   EXPECT_EQ(stats.host_budget_bytes, INT64_MAX);
@@ -517,8 +507,7 @@ TEST(CEngineStatsTest, SaysOfABudgetWithoutEndThatThereIsNone) {
 TEST(CRecordTest, HoldsAWindowMarksAndHomes) {
   const TempDir dir;
   const std::string path = dir.File("run.rec");
-  castor_record_options window = {};
-  window.struct_size = sizeof(window);
+  castor_record_options window = CASTOR_INIT(castor_record_options);
   window.first_step = 2;
   window.last_step = 1;
   {
@@ -537,8 +526,7 @@ TEST(CRecordTest, HoldsAWindowMarksAndHomes) {
         CASTOR_INVALID_ARGUMENT,
         castor_engine_mark(engine.get(), std::string(256, 'x').c_str()));
     ASSERT_GIVES(CASTOR_OK, castor_engine_mark(engine.get(), "less room"));
-    castor_reseal_options reseal = {};
-    reseal.struct_size = sizeof(reseal);
+    castor_reseal_options reseal = CASTOR_INIT(castor_reseal_options);
     reseal.device_budget_bytes = KiB(24).count();
     ASSERT_GIVES(CASTOR_OK, castor_engine_reseal(engine.get(), &reseal));
     Train(engine, 3);

@@ -135,8 +135,7 @@ TEST_F(GpuStreamsTest, BorrowedMemoryIsInUseOnEveryStreamToo) {
                            "host_budget_bytes": "1MiB"})",
                        device_);
   Use(engine, 0);
-  castor_seal_options seal = {};
-  seal.struct_size = sizeof(seal);
+  castor_seal_options seal = CASTOR_INIT(castor_seal_options);
   seal.largest_lease_bytes = 4096;
   ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), &seal));
   void* data = nullptr;
@@ -337,8 +336,7 @@ TEST_F(GpuStreamsTest, AnAllocatorsMemoryMayBeInUseOnTheLanesStream) {
       });
     }
   } cache{&cuda_, streams_[0], {}};
-  castor_allocator allocator = {};
-  allocator.struct_size = sizeof(allocator);
+  castor_allocator allocator = CASTOR_INIT(castor_allocator);
   allocator.context = &cache;
   allocator.allocate = [](void* context, int64_t bytes,
                           void** data) -> int32_t {

@@ -134,8 +134,7 @@ class GpuTest : public testing::Test {
 };
 
 castor_world_options Options(int64_t timeout_ms = 20'000, int32_t gpu = 0) {
-  castor_world_options options = {};
-  options.struct_size = sizeof(options);
+  castor_world_options options = CASTOR_INIT(castor_world_options);
   options.threads = 1;
   options.timeout_ms = timeout_ms;
   options.gpu = gpu;
@@ -161,8 +160,7 @@ TEST_F(GpuTest, RanksThatAreGpusTrainToTheBitsOfThreads) {
     EXPECT_GIVES(CASTOR_INVALID_ARGUMENT,
                  castor_device_open_cuda(world, 1 - gpu, &device));
     ASSERT_GIVES(CASTOR_OK, castor_device_open_cuda(world, gpu, &device));
-    castor_device_info info = {};
-    info.struct_size = sizeof(info);
+    castor_device_info info = CASTOR_INIT(castor_device_info);
     EXPECT_GIVES(CASTOR_OK, castor_device_get_info(device, &info));
     EXPECT_EQ(info.kind, CASTOR_DEVICE_CUDA);
     EXPECT_EQ(info.ordinal, gpu);

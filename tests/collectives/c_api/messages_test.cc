@@ -166,8 +166,7 @@ TEST(CMessagesTest, NameTheParametersOfAChunk) {
                            "host_budget_bytes": "1MiB"})");
   const int32_t first = 0;
   castor_held held = {&first, 1, &first, 1};
-  castor_seal_options seal = {};
-  seal.struct_size = sizeof(seal);
+  castor_seal_options seal = CASTOR_INIT(castor_seal_options);
   seal.held = &held;
   seal.held_count = 1;
   ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), &seal));

@@ -63,8 +63,7 @@ int32_t Step(castor_engine* engine, int together, castor_step* step = nullptr) {
 }
 
 castor_engine_stats StatsOf(const CEngine& engine) {
-  castor_engine_stats stats = {};
-  stats.struct_size = sizeof(stats);
+  castor_engine_stats stats = CASTOR_INIT(castor_engine_stats);
   EXPECT_GIVES(CASTOR_OK, castor_engine_get_stats(engine.get(), &stats));
   return stats;
 }
@@ -93,8 +92,7 @@ TEST(WorkingSetTest, ADryStepSaysWhatIsHeldAtOnce) {
                castor_engine_begin_dry_step(engine.get()));
   EXPECT_GIVES(CASTOR_FAILED_PRECONDITION,
                castor_engine_seal(engine.get(), nullptr));
-  castor_step step = {};
-  step.struct_size = sizeof(step);
+  castor_step step = CASTOR_INIT(castor_step);
   ASSERT_GIVES(CASTOR_OK, Step(engine.get(), 8, &step));
   EXPECT_EQ(step.applied, 0);
   ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), nullptr));
@@ -118,20 +116,17 @@ TEST(WorkingSetTest, WhatNobodySaidIsRefused) {
 TEST(WorkingSetTest, SlotsGrowWithinTheBudgetUntilAllIsPlacedAnew) {
   const CWorld world(1);
   const CEngine engine(world, 0, kParams, Config("36KiB", 3).c_str());
-  castor_seal_options options = {};
-  options.struct_size = sizeof(options);
+  castor_seal_options options = CASTOR_INIT(castor_seal_options);
   options.grow = 1;
   ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), &options));
-  castor_param_info info = {};
-  info.struct_size = sizeof(info);
+  castor_param_info info = CASTOR_INIT(castor_param_info);
   ASSERT_GIVES(CASTOR_OK, castor_engine_get_param(engine.get(), 0, &info));
   EXPECT_EQ(info.homes[CASTOR_OPTIMIZER_STATE], CASTOR_HOST);
   ASSERT_GIVES(CASTOR_OK, Step(engine.get(), 12));
   EXPECT_GE(StatsOf(engine).grown_slots, 1);
   EXPECT_LE(StatsOf(engine).device_peak_bytes, 36 << 10);
 
-  castor_reseal_options reseal = {};
-  reseal.struct_size = sizeof(reseal);
+  castor_reseal_options reseal = CASTOR_INIT(castor_reseal_options);
   reseal.device_budget_bytes = 48 << 10;
   reseal.seal = &options;
   ASSERT_GIVES(CASTOR_OK, castor_engine_reseal(engine.get(), &reseal));

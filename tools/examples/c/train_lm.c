@@ -95,8 +95,7 @@ static int32_t register_params(castor_engine* engine, int32_t* params) {
 /* All that a batch needs at once, so that Castor plans for it. */
 static int32_t seal(castor_engine* engine, const int32_t* params) {
   const castor_held held = {params, kParams, params, kParams};
-  castor_seal_options options = {0};
-  options.struct_size = sizeof(options);
+  castor_seal_options options = CASTOR_INIT(castor_seal_options);
   options.held = &held;
   options.held_count = 1;
   return castor_engine_seal(engine, &options);
@@ -242,8 +241,7 @@ static void* train(void* context) {
     }
   }
   if (self->folder != NULL) {
-    castor_save_options save = {0};
-    save.struct_size = sizeof(save);
+    castor_save_options save = CASTOR_INIT(castor_save_options);
     save.trainer = &step;
     save.trainer_size = sizeof(step);
     save.keep = 2;

@@ -54,8 +54,7 @@ TEST(TurnTest, AnyThreadMayCallAnEngineOneAtATime) {
       });
     }
     for (std::thread& thread : threads) thread.join();
-    castor_step made = {};
-    made.struct_size = sizeof(made);
+    castor_step made = CASTOR_INIT(castor_step);
     ASSERT_GIVES(CASTOR_OK, castor_engine_step(engine.get(), 0.5, &made));
     EXPECT_EQ(made.step, step + 1);
   }
@@ -109,7 +108,7 @@ TEST(TurnTest, AForksChildIsRefused) {
         castor_engine_weight_digest(engine.get(), &digest) ==
             CASTOR_FAILED_PRECONDITION &&
         std::string(castor_last_error()).find("forked") != std::string::npos &&
-        castor_engine_create(world.get(), 0, nullptr, nullptr, &another) ==
+        castor_engine_create(world.get(), 0, nullptr, "{}", &another) ==
             CASTOR_FAILED_PRECONDITION &&
         castor_lane_create(world.get(), nullptr, &lane) ==
             CASTOR_FAILED_PRECONDITION &&
@@ -182,8 +181,7 @@ TEST(TurnTest, AnInterruptLetsACallOfAnOnlyRankGoOn) {
                        &asked));
       ASSERT_GIVES(CASTOR_OK, castor_param_lease_release(lease));
       ASSERT_GIVES(CASTOR_OK, castor_engine_grad_ready(engine.get(), param));
-      castor_step made = {};
-      made.struct_size = sizeof(made);
+      castor_step made = CASTOR_INIT(castor_step);
       ASSERT_GIVES(CASTOR_OK, castor_engine_step(engine.get(), 0.5, &made));
       EXPECT_EQ(made.step, step);
       EXPECT_GE(asked, 1);
