@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Optional
 
+import numpy
 import torch
 import torch.distributed as dist
 import torch.utils.checkpoint
@@ -621,6 +622,39 @@ def resumed_without_a_gradient(folder: str) -> list[list[float]]:
             counts_of.append([float(of["step"]) for of in optimizer.state_dict()["state"].values()])
         seen += counts_of
     return seen
+
+
+def _drawn() -> list[float]:
+    return [torch.rand(1).item(), random.random(), float(numpy.random.rand())]
+
+
+def _streams(folder: str, saves: bool) -> list[list[float]]:
+    """Of each rank, what its generators give next; and a second time, from the checkpoint."""
+    torch.manual_seed(7)
+    model: Any = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.Dropout(0.5), torch.nn.Linear(64, 4))
+    seed = 100 * (1 + saves) + dist.get_rank()
+    torch.manual_seed(seed), random.seed(seed), numpy.random.seed(seed)
+    model, optimizer = castor.wrap(model, torch.optim.AdamW(model.parameters()), device="16MiB", host="16MiB", timeout_s=60)
+    if saves:
+        for _ in range(2):
+            model(torch.ones(4, 16)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        model(torch.ones(4, 16)).sum().backward()  # a save may come between a backward and its step
+        castor.save(str(Path(folder) / "streams"), model)
+    else:
+        castor.load(str(Path(folder) / "streams"), model)
+    drawn: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(drawn, _drawn())
+    return drawn
+
+
+def streams_saved(folder: str) -> list[list[float]]:
+    return _streams(folder, True)
+
+
+def streams_loaded(folder: str) -> list[list[float]]:
+    return _streams(folder, False)
 
 
 def numbers_differ(folder: str) -> str:

@@ -52,6 +52,16 @@ def test_experts_that_are_no_units_are_named(tmp_path: Path) -> None:
     assert "units=" in said, said
 
 
+def test_each_rank_takes_its_own_random_states_from_a_checkpoint(tmp_path: Path) -> None:
+    saved = run("streams_saved", 2, tmp_path)
+    assert all(mine != theirs for mine, theirs in zip(*saved))
+    assert run("streams_loaded", 2, tmp_path) == saved
+    assert run("streams_loaded", 1, tmp_path) == saved[:1]
+    three = run("streams_loaded", 3, tmp_path)
+    assert three[:2] == saved
+    assert all(mine not in of_them for mine, *of_them in zip(three[2], *saved))
+
+
 def test_a_checkpoint_is_resumed_at_other_numbers_of_ranks(tmp_path: Path) -> None:
     run("save", 2, tmp_path)
     digests = {run("load", ranks, tmp_path)["digest"] for ranks in (2,)}

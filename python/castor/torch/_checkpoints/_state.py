@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
-import random
 import sys
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
@@ -21,6 +20,7 @@ from castor._engine import checkpoints
 from castor._interrupts import uninterrupted
 from castor.errors import FailedPrecondition, InvalidArgument
 from castor.sizes import format_size
+from castor.torch._checkpoints._random import states_of_ranks, take_own
 from castor.torch._checkpoints._weight_files import read_tensors
 from castor.torch._hooks import without_hooks
 from castor.torch._model import Param, read
@@ -239,7 +239,8 @@ def _take_clip_over() -> None:
 
 
 def save(directory: str, model: nn.Module, *, extra: Any = None, background: bool = False, keep: int = 0) -> None:
-    """Saves what training goes on with: states, steps, torch's and Python's random states, buffers, the optimizer's groups, and `extra`.
+    """Saves what training goes on with: states, steps, buffers, the optimizer's groups, every rank's random states (torch's, Python's, numpy's), and
+    `extra`. All ranks call it.
 
     Args:
       extra: anything that torch.save takes, such as a scheduler's state and the data position.
@@ -257,7 +258,7 @@ def save(directory: str, model: nn.Module, *, extra: Any = None, background: boo
         "optimizer": optimizer.rule.rest(),
         "buffers": {name: b for name, b in model.named_buffers()},
         "ignored": runtime.ignored.values(),
-        "random": {"torch": torch.get_rng_state(), "python": random.getstate(), "device": runtime.device.random_state()},
+        "random": states_of_ranks(runtime),
         "extra": extra,
     }
     text = io.BytesIO()
@@ -290,10 +291,7 @@ def load(directory: str, model: nn.Module, *, step: Optional[int] = None, weight
             optimizer.rule.take_rest(rest.get("optimizer"))
             for mine, group in zip(optimizer.param_groups, rest["groups"]):
                 mine.update(group)
-            torch.set_rng_state(rest["random"]["torch"])
-            random.setstate(rest["random"]["python"])
-            if rest["random"].get("device") is not None:
-                runtime.device.set_random_state(rest["random"]["device"])
+            take_own(runtime, rest["random"])
         return rest["extra"]
 
 
