@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "chunk/base/check.h"
+#include "chunk/base/clock.h"
 #include "collectives/world/call_communicator.h"
 #include "collectives/world/collective_call.h"
 #include "collectives/world/data_movement.h"
@@ -25,6 +26,10 @@ using internal::CollectiveCall;
 using internal::CollectiveKind;
 using internal::InProcessWorld;
 using internal::RankBuffers;
+
+// A thread that wakes so much too late did not run: its process was stopped by
+// Ctrl-Z, or the machine slept.
+constexpr int64_t kSlackNs = 500'000'000;
 
 // Looks now and then whether an operation waits too long. It polls, because
 // the clock is injected and what it shows is not this thread's time, and
@@ -49,8 +54,13 @@ class Watchdog {
  private:
   void Watch() {
     std::unique_lock lock(mutex_);
+    int64_t looked_ns = MachineClock()->NowNs();
     while (!changed_.wait_for(lock, period_, [this] { return stopping_; })) {
       lock.unlock();
+      const int64_t now = MachineClock()->NowNs();
+      const int64_t gap = now - std::exchange(looked_ns, now);
+      // Ranks are threads of this process, which did not run either.
+      if (gap > period_.count() + kSlackNs) world_->Forget(gap);
       world_->CheckTimeout();
       lock.lock();
     }

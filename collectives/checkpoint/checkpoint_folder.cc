@@ -95,15 +95,25 @@ void RemoveDraft(const fs::path& draft, std::error_code* error) {
   if (!*error) fs::remove_all(draft, *error);
 }
 
+std::optional<int64_t> StepOfDraftName(std::string_view name) {
+  if (!name.starts_with(kDraftPrefix)) return std::nullopt;
+  return StepOfCheckpointName(name.substr(kDraftPrefix.size()));
+}
+
+Status NoDraft(const std::string& path, int64_t step) {
+  return InvalidArgument(fmt::format(
+      "{} is not what a save left, and a save of step {} needs the name: "
+      "move it away, or name another folder to save to",
+      QuotedPath(path), step));
+}
+
 // What killed saves left. Whoever calls it holds the lock.
 Status RemoveDrafts(const std::string& directory) {
   std::error_code error;
   std::vector<fs::path> drafts;
   for (fs::directory_iterator entry(directory, error), end;
        !error && entry != end; entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (name.starts_with(kDraftPrefix) &&
-        StepOfCheckpointName(name.substr(kDraftPrefix.size())) &&
+    if (StepOfDraftName(entry->path().filename().string()) &&
         IsDraft(entry->path())) {
       drafts.push_back(entry->path());
     }
@@ -198,8 +208,23 @@ Status CheckMayReplace(const std::string& directory, int64_t step) {
       QuotedPath(path), kManifestName, step));
 }
 
-Status CheckMaySave(const std::string& directory) {
-  return CheckpointDraft::Create(directory, /*step=*/0, "empty").status();
+Result<std::shared_ptr<const FolderHold>> HoldToSave(
+    const std::string& directory) {
+  CASTOR_RETURN_IF_ERROR(EnsureFolder(directory));
+  CASTOR_ASSIGN_OR_RETURN(std::shared_ptr<const FolderHold> hold,
+                          FolderHold::Take(directory));
+  CASTOR_RETURN_IF_ERROR(
+      CheckpointDraft::Create(directory, /*step=*/0, "empty").status());
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end;
+       !error && entry != end; entry.increment(error)) {
+    // Drafts are gone by now.
+    if (const auto step = StepOfDraftName(entry->path().filename().string())) {
+      return NoDraft(entry->path().string(), *step);
+    }
+  }
+  if (error) return Refused(directory, "read", error.message());
+  return hold;
 }
 
 Result<CheckpointDraft> CheckpointDraft::Create(const std::string& directory,
@@ -226,10 +251,7 @@ Result<CheckpointDraft> CheckpointDraft::Create(const std::string& directory,
   const std::string path = DraftPath(directory, step);
   std::error_code error;
   if (fs::exists(fs::symlink_status(path, error))) {
-    return InvalidArgument(fmt::format(
-        "{} is not what a save left, and a save of step {} needs the name: "
-        "move it away, or name another folder to save to",
-        QuotedPath(path), step));
+    return NoDraft(path, step);
   }
   CASTOR_RETURN_IF_ERROR(MakeFolder(path));
   draft.path_ = path;

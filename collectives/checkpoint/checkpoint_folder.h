@@ -20,12 +20,14 @@
 // those before it as they were. Who saves next removes what it left.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "chunk/base/status.h"
+#include "collectives/checkpoint/folder_hold.h"
 
 namespace castor {
 
@@ -57,10 +59,12 @@ std::string DraftPath(const std::string& directory, int64_t step);
 // checkpoint that is none: a save would replace it. Thread-safe.
 Status CheckMayReplace(const std::string& directory, int64_t step);
 
-// Whether a run may save to `directory`, before it has anything to save: makes
-// it where its parent exists, takes its lock for a moment and writes a folder
-// there. Fails as CheckpointDraft::Create does.
-Status CheckMaySave(const std::string& directory);
+// The right to save to `directory`, before a run has anything to save: makes it
+// where its parent exists, and writes a folder there for a moment. Fails as
+// CheckpointDraft::Create and FolderHold::Take do, and with InvalidArgument
+// where something has the name of a draft, of whatever step, and is none.
+Result<std::shared_ptr<const FolderHold>> HoldToSave(
+    const std::string& directory);
 
 // A checkpoint being written, by one process at a time. Unless it is committed,
 // all of it goes with this. Owner thread only.

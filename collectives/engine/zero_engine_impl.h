@@ -43,6 +43,7 @@
 
 #include "chunk/layout/chunk_state.h"
 #include "collectives/checkpoint/checkpoint_plan.h"
+#include "collectives/checkpoint/folder_hold.h"
 #include "collectives/custom_update.h"
 #include "collectives/engine/update_work.h"
 #include "collectives/engine/zero_engine_parts.h"
@@ -590,6 +591,8 @@ class ZeroEngine::Impl final : public ChunkSource {
   std::unique_ptr<WorkerLane> reduce_lane_;
   std::unique_ptr<WorkerLane> host_lane_;
   std::unique_ptr<Lane> device_lane_;
+  // Folders that were saved to, which are this process's while it trains.
+  std::map<std::string, std::shared_ptr<const FolderHold>> held_folders_;
   std::shared_ptr<Saving> saving_;  // under way; null: none
   std::optional<Result<SaveResult>> saved_;
 

@@ -76,14 +76,6 @@ Status ZeroEngine::Impl::CheckMicroBatches(const SealOptions& declared) {
 }
 
 Status ZeroEngine::Impl::CheckDevice() const {
-  const Bytes buffers = comm_->buffer_bytes();
-  if (buffers > Bytes(0) && options_.device_budget <= buffers) {
-    return Infeasible(fmt::format(
-        "the device budget of {} leaves no room beside the {} of buffers in "
-        "which ranks exchange chunks: raise the device budget by more than {}",
-        FormatBytes(options_.device_budget), FormatBytes(buffers),
-        FormatBytes(buffers - options_.device_budget)));
-  }
   if (options_.device == nullptr || comm_->world() == 1 ||
       !comm_->needs_host_addressable_memory()) {
     return OkStatus();

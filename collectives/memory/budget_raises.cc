@@ -20,9 +20,17 @@ BudgetRaises NearestRaises(std::span<const BudgetRaises> raises, Bytes device,
     }
     return std::nullopt;
   };
-  return {nearest(&BudgetRaises::device, device),
-          nearest(&BudgetRaises::host, host),
-          nearest(&BudgetRaises::nvme, nvme.value_or(Bytes(0)))};
+  BudgetRaises offers = {nearest(&BudgetRaises::device, device),
+                         nearest(&BudgetRaises::host, host),
+                         nearest(&BudgetRaises::nvme, nvme.value_or(Bytes(0))),
+                         std::nullopt};
+  for (const BudgetRaises& each : raises) {
+    if (each.both &&
+        (!offers.both || each.both->total() < offers.both->total())) {
+      offers.both = each.both;
+    }
+  }
+  return offers;
 }
 
 }  // namespace castor

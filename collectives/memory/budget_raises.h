@@ -16,14 +16,25 @@ namespace castor {
 // The smallest raise of each budget that makes it fit alone; empty where none
 // does.
 struct BudgetRaises {
+  // Of two budgets together.
+  struct Both {
+    Bytes device;
+    Bytes host;
+
+    Bytes total() const { return device + host; }
+  };
+
   std::optional<Bytes> device;
   std::optional<Bytes> host;
   std::optional<Bytes> nvme;  // from nothing, where there is no NVMe tier
+  // Where it is much less than each of the two alone.
+  std::optional<Both> both;
 };
 
 // Where none of several layouts fits these budgets, the largest chunks first,
 // what to offer: each raise is that of the largest chunks with which a budget
-// is to be at most a sixteenth more than at least.
+// is to be at most a sixteenth more than at least. Of raises of two budgets it
+// is the least.
 BudgetRaises NearestRaises(std::span<const BudgetRaises> raises, Bytes device,
                            Bytes host, std::optional<Bytes> nvme);
 

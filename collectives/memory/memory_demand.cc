@@ -141,12 +141,36 @@ BudgetRaises MemoryDemand::SmallestRaises(const Budgets& budgets) const {
       raise(budgets.device, serving + all_on_device,
             [](Budgets& raised, Bytes value) { raised.device = value; });
   if (raises.device) *raises.device = WithBuffers(*raises.device, budgets);
-  raises.host = raise(
-      budgets.host, off_device + staging_slot * 2 * (windows + 1) + ruled[1],
-      [](Budgets& raised, Bytes value) { raised.host = value; });
+  const Bytes most_host =
+      off_device + staging_slot * 2 * (windows + 1) + ruled[1];
+  raises.host =
+      raise(budgets.host, most_host,
+            [](Budgets& raised, Bytes value) { raised.host = value; });
   raises.nvme =
       raise(budgets.nvme.value_or(Bytes(0)), off_device + ruled[2],
             [](Budgets& raised, Bytes value) { raised.nvme = value; });
+
+  // A device that holds the slots and no state, or an eighth of the way from
+  // there to what is enough alone, and so on.
+  if (!raises.device) return raises;
+  Bytes alone = *raises.device;
+  if (raises.host) alone = std::min(alone, *raises.host);
+  const Bytes least = std::max(serving + ruled[0] - budgets.device, Bytes(0));
+  for (int part = 0; part < 8 && least < *raises.device; ++part) {
+    Budgets raised = budgets;
+    const Bytes by = least + (*raises.device - least) / 8 * part;
+    raised.device += by;
+    const std::optional<Bytes> host =
+        LeastThatFits(budgets.host, most_host, [&](Bytes value) {
+          raised.host = value;
+          return Fits(*this, homes_fit, raised);
+        });
+    if (!host) continue;
+    const BudgetRaises::Both both = {WithBuffers(by, budgets),
+                                     *host - budgets.host};
+    const Bytes known = raises.both ? raises.both->total() : alone * 9 / 10;
+    if (both.total() < known) raises.both = both;
+  }
   return raises;
 }
 
@@ -162,6 +186,12 @@ std::string RaisesText(const BudgetRaises& raises, const Budgets& budgets) {
   offer("raise the host budget by", raises.host);
   offer(budgets.nvme ? "raise the NVMe size by" : "give an NVMe directory with",
         raises.nvme);
+  if (raises.both) {
+    text += fmt::format(
+        "{}raise both, the device budget by {} and the host budget by {}",
+        text.empty() ? "" : ", or ", FormatBytes(raises.both->device),
+        FormatBytes(raises.both->host));
+  }
   return text;
 }
 

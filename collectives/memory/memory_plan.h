@@ -100,7 +100,9 @@ struct MemoryPlan {
 // Infeasible when the budgets cannot serve what is declared, with the smallest
 // raise of each budget that makes it fit alone, where one does: `raise the
 // device budget by N bytes`, `raise the host budget by N bytes`, `raise the
-// NVMe size by N bytes`, `give an NVMe directory with N bytes`. A larger budget
+// NVMe size by N bytes`, `give an NVMe directory with N bytes`; and where much
+// less does, `raise both, the device budget by N bytes and the host budget by N
+// bytes`. A larger budget
 // never fails where a smaller one fits. As PlaceStatically where limits are
 // given, or rules that there is no tier for.
 Result<MemoryPlan> PlanMemory(const MemoryPlanInput& input);

@@ -143,6 +143,14 @@ void InProcessWorld::CheckTimeout() {
   for (const auto& each : failed) Complete(*each, ended);
 }
 
+void InProcessWorld::Forget(int64_t stood_ns) {
+  std::lock_guard lock(mutex_);
+  const int64_t now = clock_->NowNs();
+  for (const auto& [position, meeting] : waiting_) {
+    meeting->first_ns = std::min(meeting->first_ns + stood_ns, now);
+  }
+}
+
 CommunicatorStats InProcessWorld::stats(int rank) const {
   std::lock_guard lock(mutex_);
   return stats_[static_cast<size_t>(rank)];

@@ -51,6 +51,9 @@ class InProcessWorld : public std::enable_shared_from_this<InProcessWorld> {
   Status ended() const;
   // Ends the world if an operation has waited too long for a rank.
   void CheckTimeout();
+  // All ranks stood still for so long, as where their process was stopped: that
+  // time counts for no wait.
+  void Forget(int64_t stood_ns);
 
   CommunicatorStats stats(int rank) const;
 

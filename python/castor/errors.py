@@ -27,7 +27,11 @@ class DoesNotFit(CastorError, MemoryError):
 
     @property
     def changes(self) -> list[str]:
-        return re.findall(r"(?:raise the \w+ (?:budget|size) by|give an NVMe directory with) [^,;:()]+[^,;:() ]", str(self))
+        return re.findall(
+            r"(?:raise both, the device budget by [^;:]+? and the host budget by|raise the \w+ (?:budget|size) by|give an NVMe directory with)"
+            r" [^,;:()]+[^,;:() ]",
+            str(self),
+        )
 
 
 class Malformed(CastorError, ValueError):

@@ -5,6 +5,7 @@
 With CASTOR_TEST_FAKE_GPU models are trained on a GPU in memory of the host (helpers/fake_gpu.py), as many streams as it says taking turns.
 """
 
+import gc
 import os
 import sys
 import warnings
@@ -18,6 +19,15 @@ import torch.distributed as dist
 sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 torch.set_num_threads(1)
 torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def little_garbage_to_look_at() -> Iterator[None]:
+    """Libraries make a million objects, and each collection of garbage would look at all of them."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+    yield
 
 
 @pytest.fixture(autouse=True)

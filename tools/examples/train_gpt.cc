@@ -190,7 +190,8 @@ Status Run(const TrainFlags& flags, const Console& console, RankGroup* group) {
                  NamedPath{"--resume", options.resume},
                  NamedPath{"--init", options.init}},
       std::array{NamedPath{"--record", FileOfRank(flags.record, group)},
-                 NamedPath{"--trace", flags.trace}}));
+                 NamedPath{"--trace", flags.trace},
+                 NamedPath{"--id-file", flags.id_file}}));
   // Rank 0 tells the user what all of them do.
   const bool speaks = group == nullptr || group->rank() == 0;
   CASTOR_ASSIGN_OR_RETURN(

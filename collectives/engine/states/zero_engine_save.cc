@@ -164,7 +164,11 @@ class ZeroEngine::Impl::Saving {
     CASTOR_RETURN_IF_ERROR(StartThread());
     writer_.emplace(std::move(writer));
     result_.path = writer_->path();
-    return first() ? writer_->CreateFiles() : OkStatus();
+    if (!first()) return OkStatus();
+    CASTOR_RETURN_IF_ERROR(writer_->CreateFiles());
+    CASTOR_ASSIGN_OR_RETURN(engine_.held_folders_[options_.directory],
+                            FolderHold::Take(options_.directory));
+    return OkStatus();
   }
 
   template <typename OnShard>

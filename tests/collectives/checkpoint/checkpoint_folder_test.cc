@@ -3,6 +3,10 @@
 
 #include "collectives/checkpoint/checkpoint_folder.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -155,24 +159,54 @@ TEST_F(CheckpointFolderTest, RefusesAFileInTheWay) {
   std::ofstream(run_) << "a file";
   EXPECT_THAT(CheckpointDraft::Create(run_, 1, "optimizer"),
               StatusIs(ErrorCode::kInvalidArgument, Says("no folder")));
-  EXPECT_THAT(CheckMaySave(run_), StatusIs(ErrorCode::kInvalidArgument));
+  EXPECT_THAT(HoldToSave(run_), StatusIs(ErrorCode::kInvalidArgument));
 }
 
 TEST_F(CheckpointFolderTest, LeavesNothingWhereItMaySave) {
-  EXPECT_THAT(CheckMaySave(run_ + "/no/parent"),
+  EXPECT_THAT(HoldToSave(run_ + "/no/parent"),
               StatusIs(ErrorCode::kIoError, Says("No such file")));
   EXPECT_FALSE(fs::exists(run_));
-  EXPECT_THAT(CheckMaySave("/proc/self"),  // nobody may write there
-              StatusIs(ErrorCode::kIoError, Says(".castor-lock")));
-  ASSERT_THAT(CheckMaySave(run_), IsOk());
-  EXPECT_EQ(Entries(), 1u);  // the lock
+  EXPECT_THAT(HoldToSave("/proc/self"),  // nobody may write there
+              StatusIs(ErrorCode::kIoError, Says(".castor-run")));
+  ASSERT_THAT(HoldToSave(run_), IsOk());
+  EXPECT_EQ(Entries(), 2u);  // the locks
   ASSERT_THAT(Save(0, "none"), IsOk());
-  ASSERT_THAT(CheckMaySave(run_), IsOk());
+  ASSERT_THAT(HoldToSave(run_), IsOk());
   EXPECT_EQ(FileText(run_ + "/step-00000000/" + kManifestName), "none");
   ASSERT_OK_AND_ASSIGN(const CheckpointDraft draft,
                        CheckpointDraft::Create(run_, 3, "optimizer"));
-  EXPECT_THAT(CheckMaySave(run_), StatusIs(ErrorCode::kUnavailable));
+  EXPECT_THAT(HoldToSave(run_), StatusIs(ErrorCode::kUnavailable));
   EXPECT_TRUE(fs::exists(draft.path()));
+}
+
+// What another process would do is done on a file of its own here.
+TEST_F(CheckpointFolderTest, IsOneRuns) {
+  {
+    ASSERT_OK_AND_ASSIGN(const auto hold, HoldToSave(run_));
+    ASSERT_OK_AND_ASSIGN(const auto again, FolderHold::Take(run_));
+    EXPECT_EQ(again, hold);  // of one process
+    const int other = open((run_ + "/.castor-run").c_str(), O_RDWR);
+    EXPECT_EQ(flock(other, LOCK_EX | LOCK_NB), -1);
+    close(other);
+  }
+  const int other = open((run_ + "/.castor-run").c_str(), O_RDWR);
+  ASSERT_EQ(flock(other, LOCK_EX | LOCK_NB), 0);
+  EXPECT_THAT(HoldToSave(run_),
+              StatusIs(ErrorCode::kUnavailable, Says("another run saves to")));
+  close(other);
+  EXPECT_THAT(HoldToSave(run_), IsOk());
+}
+
+TEST_F(CheckpointFolderTest, NamesWhatIsInTheWayOfALaterSave) {
+  ASSERT_THAT(HoldToSave(run_), IsOk());
+  const std::string foreign = DraftPath(run_, 700);
+  fs::create_directory(foreign);
+  std::ofstream(foreign + "/notes.txt") << "somebody's own";
+  EXPECT_THAT(HoldToSave(run_),
+              StatusIs(ErrorCode::kInvalidArgument, Says("step-00000700")));
+  EXPECT_TRUE(fs::exists(foreign + "/notes.txt"));
+  fs::remove_all(foreign);
+  EXPECT_THAT(HoldToSave(run_), IsOk());
 }
 
 CheckpointManifest Made() {

@@ -234,6 +234,24 @@ TEST(MemoryDemandTest, NamesTheSmallestRaiseOfEachBudgetThatServesAlone) {
             "raise the device budget by 4096 bytes");
 }
 
+// Slots that lack a little of the device, and states that lack a little of the
+// host: alone, the device would have to take all states in.
+TEST(MemoryDemandTest, NamesARaiseOfTwoBudgetsWhereItIsMuchLess) {
+  const MemoryDemand demand = FourChunks();
+  Budgets budgets{KiB(7), KiB(54), std::nullopt};
+  const BudgetRaises raises = demand.SmallestRaises(budgets);
+  EXPECT_FALSE(raises.host);
+  ASSERT_TRUE(raises.both);
+  EXPECT_EQ(raises.both->device, KiB(1));
+  EXPECT_EQ(raises.both->host, KiB(2));
+  EXPECT_THAT(RaisesText(raises, budgets),
+              Says("raise both, the device budget by 1024 bytes and the host "
+                   "budget by 2048 bytes"));
+  budgets.device += raises.both->device;
+  budgets.host += raises.both->host;
+  EXPECT_TRUE(demand.FitsInto(budgets));
+}
+
 TEST(MemoryDemandTest, ARaiseOfTheDeviceHoldsTheBuffersThatGrowWithIt) {
   const MemoryDemand demand = FourChunks();
   for (const int world : {2, 3, 8}) {

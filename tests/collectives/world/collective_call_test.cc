@@ -287,6 +287,20 @@ TEST_F(InProcessWorldTest, WaitsAsLongAsItIsTold) {
   EXPECT_THAT(Come(0, 1).status(), late);
 }
 
+TEST_F(InProcessWorldTest, CountsNoTimeInWhichNobodyRan) {
+  const Event first = Come(0, 2);
+  clock_.AdvanceNs(60);
+  clock_.AdvanceNs(5000);  // the process is stopped
+  world_->Forget(5000);
+  world_->CheckTimeout();
+  clock_.AdvanceNs(39);
+  world_->CheckTimeout();
+  EXPECT_FALSE(first.done());
+  clock_.AdvanceNs(1);
+  world_->CheckTimeout();
+  EXPECT_THAT(first.status(), StatusIs(ErrorCode::kAborted));
+}
+
 TEST_F(InProcessWorldTest, NamesTheOperationThatIsLate) {
   const Event second = Come(1, 0);
   clock_.AdvanceNs(50);

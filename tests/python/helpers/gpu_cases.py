@@ -398,6 +398,7 @@ def test_no_lease_that_an_update_ends_makes_the_engines_stream_a_trainers(monkey
     model, optimizer = castor.wrap(model, Collecting(model.parameters(), lr=1e-2), device="64MiB", host="64MiB")
     gpu = FakeGpu.latest
     gc.disable()
+    gc.freeze()  # what was there before need not be looked at each time
     try:
         for _ in range(3):
             model(torch.ones(4, 8)).pow(2).sum().backward()
@@ -406,6 +407,7 @@ def test_no_lease_that_an_update_ends_makes_the_engines_stream_a_trainers(monkey
             del cycle
             optimizer.step()
     finally:
+        gc.unfreeze()
         gc.enable()
     model(torch.ones(4, 8))
     assert inside
