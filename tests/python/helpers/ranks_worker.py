@@ -657,6 +657,21 @@ def streams_loaded(folder: str) -> list[list[float]]:
     return _streams(folder, False)
 
 
+def many_models(folder: str) -> list[int]:
+    """Threads and files of the process, with the second model and with the sixth."""
+    seen = []
+    for number in range(6):
+        model: Any = torch.nn.Linear(4, 4)
+        model, optimizer = castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), device="64MiB", host="64MiB", timeout_s=20)
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        if number in (1, 5):
+            seen += [len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))]
+        del model, optimizer
+        gc.collect()
+    return seen
+
+
 def numbers_differ(folder: str) -> str:
     """Ranks whose optimizers have other numbers."""
     model: Any = torch.nn.Linear(4, 4)

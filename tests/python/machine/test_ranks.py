@@ -52,6 +52,12 @@ def test_experts_that_are_no_units_are_named(tmp_path: Path) -> None:
     assert "units=" in said, said
 
 
+@pytest.mark.parametrize("gloo", [False, True])
+def test_models_that_are_gone_leave_no_world_behind(gloo: bool, tmp_path: Path) -> None:
+    second, files, sixth, more_files = run("many_models", 2, tmp_path, **({"CASTOR_TEST_GLOO": "1"} if gloo else {}))
+    assert sixth <= second and more_files <= files
+
+
 def test_each_rank_takes_its_own_random_states_from_a_checkpoint(tmp_path: Path) -> None:
     saved = run("streams_saved", 2, tmp_path)
     assert all(mine != theirs for mine, theirs in zip(*saved))

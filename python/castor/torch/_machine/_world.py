@@ -14,7 +14,7 @@ import os
 import secrets
 import socket
 import threading
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 import torch
 import torch.distributed as dist
@@ -56,10 +56,23 @@ class _Gloo:
         """A call that waits ends by gloo's own timeout, or when its peers have gone."""
 
 
+class _Made(NamedTuple):
+    """A world of several ranks."""
+
+    world: World
+    gloo: Optional[_Gloo]
+    ranks: Any  # torch's default group when the world was made
+
+
+_made: dict[int, _Made] = {}  # in the order in which all ranks made them
+_numbers = itertools.count()
+
+
 def make_world(timeout_s: float, device: torch.device) -> World:
     """The ranks that torch.distributed has, where it was begun; else this process alone.
 
-    A world of several ranks ends with the process, which waits for all of them, and torch's process groups end with it.
+    A world of several ranks ends when all of its ranks have lost its models and make another world, at the latest with the process. The end waits for all
+    ranks, which a garbage collector must not. Torch's process groups end with the process too.
     """
     begun = dist.is_available() and dist.is_initialized()
     if not begun and int(os.environ.get("WORLD_SIZE") or 1) > 1:
@@ -69,20 +82,34 @@ def make_world(timeout_s: float, device: torch.device) -> World:
         )
     if not begun or dist.get_world_size() == 1:
         return World(timeout_s=timeout_s)
+    _end_unused()
     if device.type == "cuda":
         _check_gpus(device)
-        world = World(timeout_s=timeout_s, meeting=_meet(device.index))
-        atexit.register(_end, world, None)
-        return world
+        return _noted(World(timeout_s=timeout_s, meeting=_meet(device.index)))
     meeting = one_host()
     if meeting is not None:
-        world = World(timeout_s=timeout_s, meeting=meeting)
-        atexit.register(_end, world, None)
-        return world
+        return _noted(World(timeout_s=timeout_s, meeting=meeting))
     group = _Gloo(timeout_s)
-    world = World(timeout_s=timeout_s, collectives=group)
-    atexit.register(_end, world, group)
+    return _noted(World(timeout_s=timeout_s, collectives=group), group)
+
+
+def _noted(world: World, gloo: Optional[_Gloo] = None) -> World:
+    number = next(_numbers)
+    _made[number] = _Made(world, gloo, dist.group.WORLD)
+    atexit.register(_end_with_process, number)
     return world
+
+
+def _end_unused() -> None:
+    """Ends the worlds that no rank has a model in. All ranks call it."""
+    mine = [number for number, made in _made.items() if made.ranks is dist.group.WORLD and not made.world.closers]
+    unused = set.intersection(*(set(json.loads(said)) for said in said_by_all(json.dumps(mine))))
+    for number in sorted(unused):
+        made = _made.pop(number)
+        group = None if made.gloo is None else made.gloo.group
+        _end(made, "no rank has a model in the world any more")
+        if group is not None:
+            dist.destroy_process_group(group)
 
 
 _MOST_ON_ONE_HOST = 64
@@ -147,22 +174,30 @@ def _meet(ordinal: int) -> Gpus:
     return Gpus(dist.get_rank(), dist.get_world_size(), bytes.fromhex(said["id"]), ordinal)
 
 
-def _end(world: World, group: Optional[_Gloo]) -> None:
-    """Closes the engines whose models are still there, then the world."""
-    for close in list(world.closers):
-        close()
-    if group is not None and not dist.is_initialized():
-        return  # nobody can be waited for any more
+def _end(made: _Made, why: str) -> None:
     try:
-        world.close()
+        made.world.close()
     except CastorError as error:
         log.debug("castor: %s", error)
-        world.abort("the process ends while values of the model are still in use")
+        made.world.abort(why)
         # Python ends a thread that comes back from a callback after this, and the process with it.
-        if group is not None:
-            group.calling.acquire(timeout=5)
-    # Gloo's threads let go of the last call's tensors, which aborts a process whose Python has ended. So do those of groups that the script left.
-    if group is not None:
-        group.group = None
+        if made.gloo is not None:
+            made.gloo.calling.acquire(timeout=5)
+    # Gloo's threads let go of the last call's tensors, which aborts a process whose Python has ended.
+    if made.gloo is not None:
+        made.gloo.group = None
+
+
+def _end_with_process(number: int) -> None:
+    """Closes the engines whose models are still there, then the world."""
+    made = _made.pop(number, None)
+    if made is None:
+        return
+    for close in list(made.world.closers):
+        close()
+    if made.gloo is not None and not dist.is_initialized():
+        return  # nobody can be waited for any more
+    _end(made, "the process ends while values of the model are still in use")
+    # So do threads of groups that the script left.
     if dist.is_initialized():
         dist.destroy_process_group()
