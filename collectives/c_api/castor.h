@@ -7,27 +7,28 @@
 /* Castor for programs in C and for languages that call C: libcastor.so exports
  * what is declared here and nothing else. C11, and C++.
  *
- * Handles are opaque; whoever creates one destroys it, after what was made of
- * it: else CASTOR_FAILED_PRECONDITION, and it stays. Null is let be. A function
- * that can fail returns a castor_code; what happened, why and what to do is
- * said by castor_last_error on the same thread. What a failed call was to give
- * out stays as it was, or is null where it is a pointer. No exception gets out.
+ * Handles are numbers that only this library reads. Whoever creates a handle
+ * destroys the handle, after all that was made of it: else the call is
+ * CASTOR_FAILED_PRECONDITION, and the handle stays. Null is let be. A number
+ * that is no handle, that is one of another kind, or whose handle was destroyed
+ * or released, is CASTOR_INVALID_ARGUMENT.
  *
- * Thread-safe, but for destroying a handle while another call uses it. Calls on
- * one engine come from any thread; one that comes while another is under way
- * waits for it. A call from a callback on the engine that runs the callback
- * fails, and so does every call in a fork's child on what its parent made.
+ * A function that can fail returns a castor_code; what happened, why and what
+ * to do is said by castor_last_error on the same thread. What a failed call was
+ * to give out stays as it was, or is null where it is a pointer. No exception
+ * gets out. An exception of a callback's fails, as CASTOR_ABORTED, what the
+ * callback is called for.
+ *
+ * Thread-safe. Calls on one engine come from any thread; a call that comes
+ * while another is under way waits for its end, castor_engine_destroy too.
+ * Another handle that a call uses is not destroyed: CASTOR_FAILED_PRECONDITION.
+ * A call from a callback on the engine that runs the callback fails, and so
+ * does every call in a fork's child on what its parent made. The library stays
+ * where a program unloads it, since its threads may still be there.
  *
  * Structs only ever grow, at their end. struct_size is sizeof of the struct as
  * the caller was compiled with; the rest of an input struct may be zeros, which
  * stand for the defaults. CASTOR_INIT makes such a struct.
- *
- * Handles are numbers that only this library reads. A handle that was destroyed
- * or released, that is of another kind, or that never was one, is
- * CASTOR_INVALID_ARGUMENT; to end what another call uses is
- * CASTOR_FAILED_PRECONDITION. Both lose nothing. Where a callback throws, what
- * it is called for fails as CASTOR_ABORTED. A library that was loaded stays, as
- * its threads may.
  */
 
 #include <stddef.h>
