@@ -90,7 +90,9 @@ if $python || [[ -x .venv/bin/python ]]; then
   echo "== python: pytest tests/python"
   begin=$SECONDS
   if tools/python.sh --setup >"$scratch/python.log" 2>&1; then
-    .venv/bin/python -m pytest -q -n 2 --dist loadfile --junit-xml="$scratch/python.xml" tests/python || true
+    # Long files first: else one of the two ends alone.
+    .venv/bin/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --junit-xml="$scratch/python.xml" tests/python/machine \
+      tests/python/trainers tests/python || true
     read -ra now < <(python3 tools/count_tests.py --junit "$scratch/python.xml") || true
   else
     cat "$scratch/python.log"

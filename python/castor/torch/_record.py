@@ -66,3 +66,10 @@ def begin(world: World) -> None:
     path = _now.path + (f".{number}" if number > 1 else "") + (f".{world.rank}" if world.size > 1 else "")
     world.record(path, _now.first_step, _now.last_step, _now.every)
     _now.worlds.append(world)
+
+
+def forget(world: World) -> None:
+    """After a wrap that was refused: the next wrap's record takes the name."""
+    if _now is not None and world in _now.worlds:
+        _now.worlds.remove(world)
+        world.end_record()

@@ -137,6 +137,7 @@ def wrap(
     world = make_world(timeout_s, computes_on)
     _record.begin(world)
     with contextlib.ExitStack() as undo:
+        undo.callback(_record.forget, world)
         if world.size == 1:
             undo.callback(world.close)
         else:
@@ -157,6 +158,7 @@ def wrap(
         engine.seal(runtime.held, estimate=not budgets.fits)
     except BaseException:
         runtime.close()
+        _record.forget(world)
         raise
     with _without_weak_references(model):
         _move_in(runtime)

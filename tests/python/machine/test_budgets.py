@@ -100,11 +100,11 @@ def test_every_change_that_a_refusal_proposes_trains(tmp_path: Path) -> None:
         changes = changes_for(SIZED[name], **budgets)
         for change in changes:
             raised = dict(budgets)
-            tier, by = changed(change)
-            if tier == "nvme":
-                raised["nvme"] = str(tmp_path)
-            else:
-                raised[tier] += by
+            for tier, by in changed(change):
+                if tier == "nvme":
+                    raised["nvme"] = str(tmp_path)
+                else:
+                    raised[tier] += by
             assert outcome(SIZED[name], **raised) == "trains", (seed, pair, name, budgets, change)
             applied += 1
     assert applied > 0, "no refusal proposed anything"
@@ -122,7 +122,7 @@ def test_what_a_step_that_suddenly_holds_more_proposes_is_enough(tmp_path: Path)
         if came in ("trains", "refused"):
             continue
         (change,) = castor.DoesNotFit(came).changes
-        tier, by = changed(change)
+        ((tier, by),) = changed(change)
         assert tier == "device", came
         budgets["device"] += by
         assert outcome(SIZED[name], 4, late_all_at_once(), **budgets) == "trains", (seed, pair, name, budgets, came)
@@ -135,9 +135,8 @@ def late_all_at_once() -> Callable[[Any, Any], None]:
     return lambda case, model: (plainly if next(steps) < 2 else all_at_once)(case, model)
 
 
-def changed(change: str) -> tuple[str, int]:
-    """The tier that a proposed change is of, and by how many bytes."""
-    tier = "device" if "device" in change else "host" if "host" in change else "nvme"
-    found = re.search(r"(?:by|with) (\d+) bytes", change)
-    assert found, change
-    return tier, int(found[1])
+def changed(change: str) -> list[tuple[str, int]]:
+    """The tiers that a proposed change is of, and by how many bytes."""
+    found = re.findall(r"(device|host|NVMe)[a-z ]* (?:by|with) (\d+) bytes", change)
+    assert found and ("both" in change) == (len(found) == 2), change
+    return [(tier.lower(), int(by)) for tier, by in found]

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import castor.torch as castor
-from castor import _command
+from castor import _command, simulate
 from harness import train
 from models import gpt2, language
 
@@ -101,6 +101,19 @@ def test_a_second_model_is_recorded_to_a_file_of_its_own(tmp_path: Path) -> None
     reports = [_command.ask(["report", str(path)]) for path in (file, tmp_path / "run.rec.2")]
     assert [report["complete_steps"] for report in reports] == [2, 1]
     assert all(report["record"]["complete"] for report in reports)
+
+
+def test_a_record_begins_with_the_first_model_that_is_not_refused(tmp_path: Path) -> None:
+    file = tmp_path / "run.rec"
+    with castor.record(file):
+        for _ in range(2):
+            with pytest.raises(castor.DoesNotFit):
+                train(gpt2, language, {**BUDGETS, "device": 1000}, steps=1)
+        train(gpt2, language, BUDGETS, steps=3)
+        gc.collect()
+    assert _command.ask(["report", str(file)])["complete_steps"] == 3
+    assert simulate(str(file)).fits
+    assert [path.name for path in tmp_path.iterdir()] == ["run.rec"]
 
 
 def test_a_record_around_a_model_that_was_wrapped_before_is_refused(tmp_path: Path) -> None:
