@@ -64,8 +64,10 @@ Status GoneError(HandleKind kind);
 
 template <typename Handle>
 Handle* GiveHandle(std::unique_ptr<typename StandsFor<Handle>::Entry> entry) {
-  return reinterpret_cast<Handle*>(static_cast<uintptr_t>(
-      handles::GiveNumber(StandsFor<Handle>::kKind, entry.release())));
+  const uint64_t number =
+      handles::GiveNumber(StandsFor<Handle>::kKind, entry.get());
+  entry.release();  // only now: a number may need memory that is not there
+  return reinterpret_cast<Handle*>(static_cast<uintptr_t>(number));
 }
 
 // What a handle stands for, which stays while this lives. Move-only.

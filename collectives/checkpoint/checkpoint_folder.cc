@@ -208,10 +208,10 @@ Status CheckMayReplace(const std::string& directory, int64_t step) {
       QuotedPath(path), kManifestName, step));
 }
 
-Result<std::shared_ptr<const FolderHold>> HoldToSave(
+Result<std::unique_ptr<const FolderHold>> HoldToSave(
     const std::string& directory) {
   CASTOR_RETURN_IF_ERROR(EnsureFolder(directory));
-  CASTOR_ASSIGN_OR_RETURN(std::shared_ptr<const FolderHold> hold,
+  CASTOR_ASSIGN_OR_RETURN(std::unique_ptr<const FolderHold> hold,
                           FolderHold::Take(directory));
   CASTOR_RETURN_IF_ERROR(
       CheckpointDraft::Create(directory, /*step=*/0, "empty").status());

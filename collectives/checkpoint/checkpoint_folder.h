@@ -63,7 +63,7 @@ Status CheckMayReplace(const std::string& directory, int64_t step);
 // where its parent exists, and writes a folder there for a moment. Fails as
 // CheckpointDraft::Create and FolderHold::Take do, and with InvalidArgument
 // where something has the name of a draft, of whatever step, and is none.
-Result<std::shared_ptr<const FolderHold>> HoldToSave(
+Result<std::unique_ptr<const FolderHold>> HoldToSave(
     const std::string& directory);
 
 // A checkpoint being written, by one process at a time. Unless it is committed,

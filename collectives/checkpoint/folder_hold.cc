@@ -5,7 +5,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,10 +22,15 @@ namespace {
 
 constexpr char kHoldName[] = ".castor-run";
 
-// Of this process, by device and number of the file that is locked.
+// Of this process. The system's lock ends where the process closes any
+// descriptor of the file, so each file is opened once.
 struct Holds {
+  struct Held {
+    int descriptor = -1;
+    int holders = 0;
+  };
   std::mutex mutex;
-  std::map<std::pair<dev_t, ino_t>, std::weak_ptr<const FolderHold>> by_file;
+  std::map<std::pair<dev_t, ino_t>, Held> by_file;  // guarded by mutex
 };
 
 Holds& TheHolds() {
@@ -43,31 +47,54 @@ Status Refused(const std::string& path, std::string_view what) {
 
 }  // namespace
 
-Result<std::shared_ptr<const FolderHold>> FolderHold::Take(
+Result<std::unique_ptr<const FolderHold>> FolderHold::Take(
     const std::string& directory) {
   const std::string path =
       (std::filesystem::path(directory) / kHoldName).string();
-  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (file < 0) return Refused(path, "made");
-  std::shared_ptr<const FolderHold> hold(new FolderHold(file));
-  struct stat facts = {};
-  if (fstat(file, &facts) != 0) return Refused(path, "read");
   Holds& holds = TheHolds();
   const std::lock_guard lock(holds.mutex);
-  std::weak_ptr<const FolderHold>& known =
-      holds.by_file[{facts.st_dev, facts.st_ino}];
-  if (std::shared_ptr<const FolderHold> mine = known.lock()) return mine;
-  if (flock(file, LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) return Refused(path, "locked");
-    return Unavailable(fmt::format(
+  struct stat facts = {};
+  if (stat(path.c_str(), &facts) == 0) {
+    const File known{facts.st_dev, facts.st_ino};
+    if (const auto held = holds.by_file.find(known);
+        held != holds.by_file.end()) {
+      std::unique_ptr<const FolderHold> hold(new FolderHold(known));
+      ++held->second.holders;
+      return hold;
+    }
+  }
+  const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor < 0) return Refused(path, "made");
+  struct flock whole = {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  const auto give_up = [&](Status why) {
+    close(descriptor);
+    return why;
+  };
+  if (fcntl(descriptor, F_SETLK, &whole) != 0) {
+    if (errno != EAGAIN && errno != EACCES) {
+      return give_up(Refused(path, "locked"));
+    }
+    return give_up(Unavailable(fmt::format(
         "another run saves to {}, and is still there: give each run a folder "
         "of its own",
-        QuotedPath(directory)));
+        QuotedPath(directory))));
   }
-  known = hold;
+  if (fstat(descriptor, &facts) != 0) return give_up(Refused(path, "read"));
+  std::unique_ptr<const FolderHold> hold(
+      new FolderHold({facts.st_dev, facts.st_ino}));
+  holds.by_file[hold->file_] = {descriptor, 1};
   return hold;
 }
 
-FolderHold::~FolderHold() { close(file_); }
+FolderHold::~FolderHold() {
+  Holds& holds = TheHolds();
+  const std::lock_guard lock(holds.mutex);
+  const auto held = holds.by_file.find(file_);
+  if (--held->second.holders > 0) return;
+  close(held->second.descriptor);
+  holds.by_file.erase(held);
+}
 
 }  // namespace castor

@@ -592,7 +592,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   std::unique_ptr<WorkerLane> host_lane_;
   std::unique_ptr<Lane> device_lane_;
   // Folders that were saved to, which are this process's while it trains.
-  std::map<std::string, std::shared_ptr<const FolderHold>> held_folders_;
+  std::map<std::string, std::unique_ptr<const FolderHold>> held_folders_;
   std::shared_ptr<Saving> saving_;  // under way; null: none
   std::optional<Result<SaveResult>> saved_;
 

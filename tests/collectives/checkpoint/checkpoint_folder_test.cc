@@ -4,7 +4,7 @@
 #include "collectives/checkpoint/checkpoint_folder.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -179,21 +179,55 @@ TEST_F(CheckpointFolderTest, LeavesNothingWhereItMaySave) {
   EXPECT_TRUE(fs::exists(draft.path()));
 }
 
-// What another process would do is done on a file of its own here.
+// Another process: a fork's child has no hold of its parent's.
+class OtherProcess {
+ public:
+  // Which answers whether it could take a hold, and keeps it until End().
+  explicit OtherProcess(const std::string& directory) {
+    EXPECT_EQ(pipe(answers_), 0);
+    EXPECT_EQ(pipe(ends_), 0);
+    child_ = fork();
+    if (child_ == 0) {
+      close(ends_[1]);
+      const int file = open((directory + "/.castor-run").c_str(), O_RDWR);
+      struct flock whole = {};
+      whole.l_type = F_WRLCK;
+      char taken = fcntl(file, F_SETLK, &whole) == 0 ? 1 : 0;
+      const bool told = write(answers_[1], &taken, 1) == 1;
+      _exit(read(ends_[0], &taken, 1) == 0 && told ? 0 : 1);
+    }
+    char taken = 2;
+    EXPECT_EQ(read(answers_[0], &taken, 1), 1);
+    taken_ = taken == 1;
+  }
+  ~OtherProcess() {
+    close(ends_[1]);
+    int status = -1;
+    EXPECT_EQ(waitpid(child_, &status, 0), child_);
+    EXPECT_EQ(status, 0);
+    for (const int end : {answers_[0], answers_[1], ends_[0]}) close(end);
+  }
+  bool taken() const { return taken_; }
+
+ private:
+  int answers_[2];
+  int ends_[2];
+  pid_t child_ = -1;
+  bool taken_ = false;
+};
+
 TEST_F(CheckpointFolderTest, IsOneRuns) {
   {
     ASSERT_OK_AND_ASSIGN(const auto hold, HoldToSave(run_));
-    ASSERT_OK_AND_ASSIGN(const auto again, FolderHold::Take(run_));
-    EXPECT_EQ(again, hold);  // of one process
-    const int other = open((run_ + "/.castor-run").c_str(), O_RDWR);
-    EXPECT_EQ(flock(other, LOCK_EX | LOCK_NB), -1);
-    close(other);
+    { ASSERT_OK_AND_ASSIGN(const auto again, FolderHold::Take(run_)); }
+    EXPECT_FALSE(OtherProcess(run_).taken());
   }
-  const int other = open((run_ + "/.castor-run").c_str(), O_RDWR);
-  ASSERT_EQ(flock(other, LOCK_EX | LOCK_NB), 0);
-  EXPECT_THAT(HoldToSave(run_),
-              StatusIs(ErrorCode::kUnavailable, Says("another run saves to")));
-  close(other);
+  {
+    const OtherProcess other(run_);
+    EXPECT_TRUE(other.taken());
+    EXPECT_THAT(HoldToSave(run_), StatusIs(ErrorCode::kUnavailable,
+                                           Says("another run saves to")));
+  }
   EXPECT_THAT(HoldToSave(run_), IsOk());
 }
 

@@ -155,9 +155,9 @@ Result<TrainOutcome> Train(const TrainOptions& options, const TextData& data,
           : static_cast<double>(group->local_world()) / group->world();
   CASTOR_RETURN_IF_ERROR(CheckMemory(TrainerBytes(options) * share));
   // Rather than when hours of training are to be saved.
-  std::shared_ptr<const FolderHold> hold;
+  std::unique_ptr<const FolderHold> hold;
   if (!options.save.empty() && (group == nullptr || group->rank() == 0)) {
-    Result<std::shared_ptr<const FolderHold>> taken = HoldToSave(options.save);
+    Result<std::unique_ptr<const FolderHold>> taken = HoldToSave(options.save);
     if (!taken.ok()) return taken.status().WithContext("--save");
     hold = *std::move(taken);
   }

@@ -14,6 +14,7 @@ import os
 import secrets
 import socket
 import threading
+import weakref
 from typing import Any, NamedTuple, Optional
 
 import torch
@@ -61,7 +62,7 @@ class _Made(NamedTuple):
 
     world: World
     gloo: Optional[_Gloo]
-    ranks: Any  # torch's default group when the world was made
+    ranks: weakref.ref[Any]  # torch's default group when the world was made
 
 
 _made: dict[int, _Made] = {}  # in the order in which all ranks made them
@@ -95,20 +96,19 @@ def make_world(timeout_s: float, device: torch.device) -> World:
 
 def _noted(world: World, gloo: Optional[_Gloo] = None) -> World:
     number = next(_numbers)
-    _made[number] = _Made(world, gloo, dist.group.WORLD)
+    _made[number] = _Made(world, gloo, weakref.ref(dist.group.WORLD))
     atexit.register(_end_with_process, number)
     return world
 
 
 def _end_unused() -> None:
     """Ends the worlds that no rank has a model in. All ranks call it."""
-    mine = [number for number, made in _made.items() if made.ranks is dist.group.WORLD and not made.world.closers]
+    mine = [number for number, made in _made.items() if made.ranks() is dist.group.WORLD and not made.world.closers]
     unused = set.intersection(*(set(json.loads(said)) for said in said_by_all(json.dumps(mine))))
     for number in sorted(unused):
         made = _made.pop(number)
         group = None if made.gloo is None else made.gloo.group
-        _end(made, "no rank has a model in the world any more")
-        if group is not None:
+        if _end(made, "no rank has a model in the world any more") and group is not None:
             dist.destroy_process_group(group)
 
 
@@ -174,9 +174,12 @@ def _meet(ordinal: int) -> Gpus:
     return Gpus(dist.get_rank(), dist.get_world_size(), bytes.fromhex(said["id"]), ordinal)
 
 
-def _end(made: _Made, why: str) -> None:
+def _end(made: _Made, why: str) -> bool:
+    """Whether it ended as it should, with no call of torch's under way."""
+    ended = False
     try:
         made.world.close()
+        ended = True
     except CastorError as error:
         log.debug("castor: %s", error)
         made.world.abort(why)
@@ -186,6 +189,7 @@ def _end(made: _Made, why: str) -> None:
     # Gloo's threads let go of the last call's tensors, which aborts a process whose Python has ended.
     if made.gloo is not None:
         made.gloo.group = None
+    return ended
 
 
 def _end_with_process(number: int) -> None:
