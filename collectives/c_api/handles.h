@@ -28,9 +28,15 @@ enum class HandleKind : uint8_t {
   kPinnedArena,
 };
 
-// What a type of castor.h stands for: `Entry` and `kKind`.
+// What a type of castor.h stands for: an EntryOf.
 template <typename Handle>
 struct StandsFor;
+
+template <typename E, HandleKind k>
+struct EntryOf {
+  using Entry = E;
+  static constexpr HandleKind kKind = k;
+};
 
 namespace handles {
 

@@ -34,10 +34,8 @@ struct ArenaEntry {
 };
 
 template <>
-struct StandsFor<castor_pinned_arena> {
-  using Entry = ArenaEntry;
-  static constexpr HandleKind kKind = HandleKind::kPinnedArena;
-};
+struct StandsFor<castor_pinned_arena>
+    : EntryOf<ArenaEntry, HandleKind::kPinnedArena> {};
 
 namespace {
 

@@ -4,8 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_C_API_ENGINE_ENGINE_HANDLE_H_
 #define CASTOR_COLLECTIVES_C_API_ENGINE_ENGINE_HANDLE_H_
 
-// What the handles of training stand for. Entries count what was made of them
-// and is still there, so that nothing goes before it.
+// What the handles of training stand for. An entry counts the entries that were
+// made of the entry and still live, so that a call destroys them first.
 
 #include <atomic>
 #include <cstdint>
@@ -170,40 +170,24 @@ struct MemoryLeaseEntry {
 };
 
 template <>
-struct StandsFor<castor_world> {
-  using Entry = WorldEntry;
-  static constexpr HandleKind kKind = HandleKind::kWorld;
-};
+struct StandsFor<castor_world> : EntryOf<WorldEntry, HandleKind::kWorld> {};
 
 template <>
-struct StandsFor<castor_device> {
-  using Entry = DeviceEntry;
-  static constexpr HandleKind kKind = HandleKind::kDevice;
-};
+struct StandsFor<castor_device> : EntryOf<DeviceEntry, HandleKind::kDevice> {};
 
 template <>
-struct StandsFor<castor_lane> {
-  using Entry = LaneEntry;
-  static constexpr HandleKind kKind = HandleKind::kLane;
-};
+struct StandsFor<castor_lane> : EntryOf<LaneEntry, HandleKind::kLane> {};
 
 template <>
-struct StandsFor<castor_engine> {
-  using Entry = EngineEntry;
-  static constexpr HandleKind kKind = HandleKind::kEngine;
-};
+struct StandsFor<castor_engine> : EntryOf<EngineEntry, HandleKind::kEngine> {};
 
 template <>
-struct StandsFor<castor_param_lease> {
-  using Entry = ParamLeaseEntry;
-  static constexpr HandleKind kKind = HandleKind::kParamLease;
-};
+struct StandsFor<castor_param_lease>
+    : EntryOf<ParamLeaseEntry, HandleKind::kParamLease> {};
 
 template <>
-struct StandsFor<castor_memory_lease> {
-  using Entry = MemoryLeaseEntry;
-  static constexpr HandleKind kKind = HandleKind::kMemoryLease;
-};
+struct StandsFor<castor_memory_lease>
+    : EntryOf<MemoryLeaseEntry, HandleKind::kMemoryLease> {};
 
 // The device's memory, from the allocator that it was given, once what is
 // queued on `lane` no longer uses it. Blocks.

@@ -37,9 +37,9 @@ bool HasInterrupt();
 // Why a world of two or more ranks ends where the program ends a wait.
 Status InterruptedError();
 
-// While it lives, waits of the calling thread ask the program every 100 ms
-// whether they are to end. Where it says so, `end` is called, once, and the
-// wait goes on to what that makes of it.
+// While this object lives, waits of the calling thread ask the program every
+// 100 ms whether to end. Where the program says yes, `end` is called, once. The
+// wait then goes on until `end` or the work itself completes its event.
 class InterruptibleWaits final : public EventWaiter {
  public:
   explicit InterruptibleWaits(std::function<void()> end);
