@@ -48,7 +48,9 @@ def main():
     os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
     options = sys.argv[1:]
     try:
-        answer = bazel("aquery", "--output=jsonproto", "--include_artifacts=false", *options, 'mnemonic("CppCompile", //...)')
+        # No compiled headers: clangd reads those of no other compiler.
+        answer = bazel("aquery", "--output=jsonproto", "--include_artifacts=false", "--define=castor_compiled_headers=off", *options,
+                       'mnemonic("CppCompile", //...)')
         execution_root = bazel("info", "execution_root").strip()
     except (OSError, subprocess.CalledProcessError) as error:
         print(getattr(error, "stderr", None) or error, file=sys.stderr)

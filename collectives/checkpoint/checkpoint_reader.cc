@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "chunk/base/check.h"

@@ -4,13 +4,11 @@
 """Tests by their folders: a folder's *_test.cc files are one program, apart from what needs flags, tags or data of its own.
 
 A test may include whatever its dependencies depend on, so a BUILD file names what is under test, not all that is included.
---config=fast gives the tests GoogleTest's headers already compiled.
+GoogleTest's headers are compiled once for all of them (compiled_headers/).
 """
 
 load("@rules_cc//cc:defs.bzl", _cc_test = "cc_test")
-load("//tools/workspace:library.bzl", "castor_library", "files_left", "folder_library")
-
-_FAST = "//tests/support/compiled_headers:fast"
+load("//tools/workspace:library.bzl", "castor_library", "files_left", "folder_library", "with_compiled_headers")
 
 _BASE = [
     "//tests/support",
@@ -29,18 +27,14 @@ def cc_test(name, srcs = None, size = "small", deps = [], copts = [], **kwargs):
       **kwargs: as in cc_test.
     """
     helpers = [":helpers"] if native.existing_rule("helpers") else []
+    sources = srcs or [name + ".cc"]
+    deps, copts = with_compiled_headers(sources, deps + _BASE + ["@system//:gtest_main"] + helpers, copts)
     _cc_test(
         name = name,
-        srcs = srcs or [name + ".cc"],
+        srcs = sources,
         size = size,
-        copts = copts + select({
-            _FAST: ["-include", "$(BINDIR)/tests/support/compiled_headers/compiled/compiled_headers.h"],
-            "//conditions:default": [],
-        }),
-        deps = deps + _BASE + ["@system//:gtest_main"] + helpers + select({
-            _FAST: ["//tests/support/compiled_headers:compiled_headers"],
-            "//conditions:default": [],
-        }),
+        copts = copts,
+        deps = deps,
         **kwargs
     )
 

@@ -7,7 +7,7 @@ Each optimizer updates 16 Mi parameters whose states are in fp32. In the bf16 ro
 in bf16 too: Castor does both in its pass, the others copy the gradient before and the parameter after. Processors vary from second to
 second, so the ratio is the median of those of each round; less than 1: Castor is faster.
 
-  bazel build --config=fast //tools/bench:optimizer_benchmark
+  bazel build //tools/bench:optimizer_benchmark
   pip install torch deepspeed setuptools ninja && tools/bench/optimizer_comparison.py [--rounds N]
 
 DeepSpeed is left out where it is not installed. Prints a Markdown table.

@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <string_view>
+#include <tuple>
 
 #include "chunk/text/budget_text.h"
 #include "chunk/text/quote.h"

@@ -3,7 +3,7 @@
 
 """Libraries and programs by their folders: a BUILD file says what is special, and whom a folder knows.
 
-Each may include chunk/base, for nobody does without it, and fmt.
+Each may include chunk/base, for nobody does without it, and fmt. The headers that most include are compiled once (compiled_headers/).
 """
 
 load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library")
@@ -18,6 +18,67 @@ _ABOVE = {
     "placement": "//:above_placement",
     "tools": "//tests:__subpackages__",
 }
+
+_HEADERS = "//tools/workspace/compiled_headers:"
+_TEST_HEADERS = "//tests/support/compiled_headers:"
+
+# Folders that steer more than they compute, and those among them that compute: sanitizers' builds leave the former unoptimised, since
+# optimising takes longer than what it saves.
+_STEERS = ["collectives", "offload", "tools"]
+_COMPUTES = [
+    "collectives/checkpoint",
+    "collectives/memory",
+    "collectives/world",
+    "offload/kernels",
+    "tools/bench",
+    "tools/examples",
+]
+
+# Tests are not optimised, and these of their libraries are (.bazelrc).
+_OTHER_FLAGS = ["tests/support/fakes", "tests/support/toys"]
+
+def _below(package, folders):
+    return bool([folder for folder in folders if (package + "/").startswith(folder + "/")])
+
+def _include(label):
+    """Flags to read a header that is compiled once: its label is the rule's, then the header's name."""
+    header = Label(label)
+    return ["-include", "$(BINDIR)/" + "/".join([part for part in [header.workspace_root, header.package, header.name] if part])]
+
+def with_compiled_headers(srcs, deps, copts):
+    """What sources of this package are compiled with, beyond their own.
+
+    Args:
+      srcs: the sources.
+      deps: as in cc_library.
+      copts: as in cc_library.
+
+    Returns:
+      deps and copts, with the headers that are compiled once.
+    """
+    package = native.package_name()
+    if not [file for file in srcs if file.endswith(".cc")] or _below(package, _OTHER_FLAGS):
+        return deps, copts
+    if _below(package, ["tests"]):
+        header = _TEST_HEADERS + "compiled_headers"
+        flags = _include(_TEST_HEADERS + "compiled/compiled_headers.h")
+    else:
+        header = _HEADERS + "library_headers"
+        flags = _include(_HEADERS + "compiled/library_headers.h")
+    checked_header, checked_flags = header, flags
+    if _below(package, _STEERS) and not _below(package, _COMPUTES):
+        checked_header += "_unoptimised"
+        checked_flags = ["-O0"] + _include(_HEADERS + "compiled_unoptimised/library_headers.h")
+    on = _HEADERS + "on"
+    return deps + select({
+        on: [header],
+        on + "_for_sanitizers": [checked_header],
+        "//conditions:default": [],
+    }), copts + select({
+        on: flags,
+        on + "_for_sanitizers": checked_flags,
+        "//conditions:default": [],
+    })
 
 def _base_deps(deps):
     base = [] if native.package_name() == "chunk/base" else ["//chunk/base"]
@@ -41,17 +102,20 @@ def files_left(patterns, exclude = []):
                 taken.update({label.lstrip(":"): True for label in value})
     return [file for file in native.glob(patterns, exclude = exclude, allow_empty = True) if file not in taken]
 
-def _library(name, files, srcs, public, deps, **kwargs):
+def _library(name, files, srcs, public, deps, copts = [], **kwargs):
     textual = [file for file in files if file.endswith("-inl.h")]
     top = native.package_name().split("/")[0]
     visibility = ["//%s:__subpackages__" % top] + ([_ABOVE[top]] if top in _ABOVE else [])
+    sources = [file for file in files if file.endswith(".cc")] + srcs
+    deps, copts = with_compiled_headers(sources, _base_deps(deps), copts)
     cc_library(
         name = name,
-        srcs = [file for file in files if file.endswith(".cc")] + srcs,
+        srcs = sources,
         hdrs = [file for file in files if file.endswith(".h") and file not in textual],
         textual_hdrs = textual,
         visibility = _EVERYONE if public else visibility,
-        deps = _base_deps(deps),
+        copts = copts,
+        deps = deps,
         **kwargs
     )
 
@@ -89,18 +153,22 @@ def folder_library(name = None, srcs = [], public = False, deps = [], exclude = 
         **kwargs
     )
 
-def castor_binary(name, srcs = None, deps = [], **kwargs):
+def castor_binary(name, srcs = None, deps = [], copts = [], **kwargs):
     """A program of NAME.cc.
 
     Args:
       name: of the program.
       srcs: as in cc_binary, if not NAME.cc.
       deps: as in castor_library.
+      copts: as in cc_binary.
       **kwargs: as in cc_binary.
     """
+    sources = srcs or [name + ".cc"]
+    deps, copts = with_compiled_headers(sources, _base_deps(deps), copts)
     cc_binary(
         name = name,
-        srcs = srcs or [name + ".cc"],
-        deps = _base_deps(deps),
+        srcs = sources,
+        copts = copts,
+        deps = deps,
         **kwargs
     )

@@ -10,6 +10,7 @@
 // thread-safe.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>

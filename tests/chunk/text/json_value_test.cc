@@ -3,6 +3,7 @@
 
 #include "chunk/text/json_value.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdint>

@@ -4,6 +4,7 @@
 #include "collectives/nccl/nccl_library.h"
 
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>

@@ -4,6 +4,7 @@
 #include "placement/policy/next_use_policy.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <random>
 #include <set>

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <system_error>
 
 #include "chunk/base/check.h"
 #include "chunk/base/dtype.h"

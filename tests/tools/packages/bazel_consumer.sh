@@ -47,7 +47,7 @@ cc_binary(
 )
 END
 cat >.bazelrc <<'END'
-build --nosandbox_debug --strategy=CppCompile=local --strategy=CppArchive=local
+build --nosandbox_debug --strategy=CppCompile=local --strategy=CppArchive=local --define=castor_compiled_headers=on
 build --cxxopt=-std=c++20 --host_cxxopt=-std=c++20 --copt=-ffp-contract=off
 END
 # Every door may be named; what is behind those of hardware is not built here.

@@ -10,6 +10,7 @@
 // once read, hence thread-safe.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>

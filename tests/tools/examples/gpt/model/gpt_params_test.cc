@@ -3,6 +3,7 @@
 
 #include "tools/examples/gpt/model/gpt_params.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <set>
 #include <string>
