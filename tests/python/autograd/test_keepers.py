@@ -4,10 +4,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,9 +15,8 @@ from torch import nn
 
 import castor.torch as castor
 import keepers
+import ranks
 from castor.torch._autograd import _activations
-
-WORKER = Path(__file__).parents[1] / "helpers" / "ranks_worker.py"
 
 
 def show(found: dict[str, str]) -> None:
@@ -38,11 +34,7 @@ def test_losses_and_gradients_are_those_of_plain_pytorch(tmp_path: Path, monkeyp
 
 
 def test_they_are_on_two_ranks(tmp_path: Path) -> None:
-    out = tmp_path / "found.json"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(WORKER), "keepers", str(tmp_path), str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=None if "CASTOR_TEST_EVERY_CELL" in os.environ else 400, check=False)
-    assert out.exists(), done.stderr[-4000:]
-    show(json.loads(out.read_text()))
+    show(ranks.run("keepers", 2, tmp_path, timeout_s=86400 if "CASTOR_TEST_EVERY_CELL" in os.environ else 400))
 
 
 class Bypass(nn.Module):

@@ -33,7 +33,7 @@ def main(autocast: bool, nvme: str, share: float) -> None:
     if nvme:
         model, optimizer = castor.wrap(model, optimizer, device=budgets[0], host=budgets[1], nvme=nvme)
         chunk = optimizer.runtime.engine.stats()["chunk_bytes"]
-    for step in range(11):
+    for step in range(6):
         tokens = torch.randint(4096, (1, 128), generator=torch.Generator().manual_seed(step))
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
             loss = model(input_ids=tokens, labels=tokens).loss

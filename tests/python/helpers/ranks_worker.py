@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
-"""What each rank of test_ranks.py does. Rank 0 writes what it saw as JSON to the file named by the last argument."""
+"""What each rank of a test does (ranks.py)."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ import as_tensor_cases  # noqa: E402
 import budget_cases  # noqa: E402
 import castor.torch as castor  # noqa: E402
 import keepers as keepers_matrix  # noqa: E402
+import ranks  # noqa: E402
 from castor.torch._machine import _world  # noqa: E402
 from models import PLAIN, Case  # noqa: E402
 
@@ -695,12 +696,16 @@ def differ(folder: str) -> str:
     return "nothing was said"
 
 
-if __name__ == "__main__":
+def main(what: str, folder: str, out: str) -> None:
     if "CASTOR_TEST_GLOO" in os.environ:  # as on several hosts
         _world.one_host = lambda: None  # type: ignore[assignment]
     dist.init_process_group("gloo")
-    found = globals()[sys.argv[1]](sys.argv[2])
+    found = globals()[what](folder)
     if dist.get_rank() == 0:
-        Path(sys.argv[3]).write_text(json.dumps(found))
+        Path(out).write_text(json.dumps(found))
     gc.collect()
     dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    ranks.serve(main)

@@ -1,28 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
-"""Ranks that are processes, by torchrun: next to DDP, at every stage, with leases that end at random on each."""
+"""Ranks that are processes: next to DDP, at every stage, with leases that end at random on each."""
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-WORKER = Path(__file__).parents[1] / "helpers" / "ranks_worker.py"
-
-
-def run(what: str, ranks: int, folder: Path, **environment: str) -> Any:
-    out = folder / f"{what}-{ranks}.json"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(WORKER), what, str(folder), str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env={**os.environ, **environment})
-    assert out.exists(), done.stderr[-4000:]
-    return json.loads(out.read_text())
-
+from ranks import run
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_losses_are_those_of_ddp_and_bits_the_same_at_every_stage(ranks: int, tmp_path: Path) -> None:

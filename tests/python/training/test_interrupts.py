@@ -210,10 +210,15 @@ def test_a_step_may_be_interrupted_before_any_instruction(place: str, tmp_path: 
     assert not every.run(lambda: step(model, optimizer))
     assert every.count > 5000
     numbers = range(1, every.count + 1)
+    names = torch._C.DisableTorchFunctionSubclass()
+    with names:
+        pass
     for number in numbers if "CASTOR_TEST_EVERY_CELL" in os.environ else random.Random(seed).sample(numbers, 100):
         once = Instructions(number)
         raised = once.run(lambda: step(model, optimizer))
         assert raised == bool(once.where), once.where
+        # As before, where torch's own `with` was about to end: Python calls no handler there, only tracing does.
+        names.__exit__(None, None, None)
         step(model, optimizer)
         assert all(bool(value.isfinite().all()) for value in model.state_dict().values()), once.where
 
