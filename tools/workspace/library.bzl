@@ -34,8 +34,9 @@ _COMPUTES = [
     "tools/examples",
 ]
 
-# Tests are not optimised, and these of their libraries are (.bazelrc).
-_OTHER_FLAGS = ["tests/support/fakes", "tests/support/toys"]
+# Tests are not optimised, and these of their libraries are (.bazelrc). Kernels change flags by pragmas, and g++ then takes its own macros from the
+# compiled header: without optimising, prefetches do not compile.
+_OTHER_FLAGS = ["offload/kernels", "tests/support/fakes", "tests/support/toys"]
 
 def _below(package, folders):
     return bool([folder for folder in folders if (package + "/").startswith(folder + "/")])
