@@ -83,8 +83,17 @@ int64_t SizeOf(int from, int to) {
   return sizes[static_cast<size_t>(from * 3 + to * 2) % 5];
 }
 
-uint8_t ByteOf(int from, int to, int64_t at) {
-  return static_cast<uint8_t>(from * 71 + to * 13 + at * 7 + at / 4096);
+// What rank `from` sends to rank `to`, or to all where that is 0: a part of the
+// same bytes for all, which are made once, before there are processes.
+const uint8_t* BytesOf(int from, int to) {
+  static const std::vector<uint8_t> kBytes = [] {
+    std::vector<uint8_t> bytes(10'000'000);
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      bytes[i] = static_cast<uint8_t>(i * 7 + i / 4096);
+    }
+    return bytes;
+  }();
+  return kBytes.data() + from * 71 + to * 13;
 }
 
 // All calls of a rank, whose process ends with 0 where each gave what it
@@ -98,14 +107,11 @@ int TrainOneRank(int rank, int size, const std::string& name) {
        {int64_t{0}, int64_t{5}, int64_t{1} << 20, int64_t{9'000'001}}) {
     std::vector<uint8_t> all(static_cast<size_t>(bytes * size));
     uint8_t* const own = all.data() + rank * bytes;
-    for (int64_t i = 0; i < bytes; ++i) own[i] = ByteOf(rank, 0, i);
+    std::copy_n(BytesOf(rank, 0), bytes, own);
     if (!host.all_gather(seq++, own, all.data(), Bytes(bytes)).ok()) return 3;
     for (int from = 0; from < size; ++from) {
-      for (int64_t i = 0; i < bytes; ++i) {
-        if (all[static_cast<size_t>(from * bytes + i)] != ByteOf(from, 0, i)) {
-          return 4;
-        }
-      }
+      const uint8_t* const theirs = all.data() + from * bytes;
+      if (!std::equal(theirs, theirs + bytes, BytesOf(from, 0))) return 4;
     }
     std::vector<int64_t> sends;
     std::vector<int64_t> receives;
@@ -114,12 +120,10 @@ int TrainOneRank(int rank, int size, const std::string& name) {
     for (int r = 0; r < size; ++r) {
       sends.push_back(SizeOf(rank, r));
       receives.push_back(SizeOf(r, rank));
-      for (int64_t i = 0; i < sends.back(); ++i) {
-        send.push_back(ByteOf(rank, r, i));
-      }
-      for (int64_t i = 0; i < receives.back(); ++i) {
-        want.push_back(ByteOf(r, rank, i));
-      }
+      send.insert(send.end(), BytesOf(rank, r),
+                  BytesOf(rank, r) + sends.back());
+      want.insert(want.end(), BytesOf(r, rank),
+                  BytesOf(r, rank) + receives.back());
     }
     std::vector<uint8_t> got(want.size());
     if (!host.all_to_all(seq++, send.data(), sends.data(), got.data(),
@@ -151,6 +155,7 @@ std::vector<int> InProcesses(int size, const std::function<int(int)>& body) {
 }
 
 TEST(SharedMemoryTest, ProcessesExchangeAnySizes) {
+  ASSERT_NE(BytesOf(0, 1)[0], BytesOf(1, 0)[0]);
   for (const int size : {1, 2, 3, 5}) {
     const std::string name = NewName();
     const std::vector<int> ends = InProcesses(

@@ -4,7 +4,9 @@
 // A parameter whose shard is larger than a staging slot, as a vocabulary's is:
 // its states pass through staging piece by piece, to the same bits.
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 
 #include "chunk/base/dtype.h"
@@ -18,6 +20,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
+#include "tests/support/test_rounds.h"
 #include "tests/support/toys/toy_model.h"
 #include "tests/support/toys/toy_trainer.h"
 #include "tests/support/zero_engine_fixture.h"
@@ -57,10 +60,13 @@ TEST_F(ZeroEnginePiecesTest, HaveTheBitsOfTheWhole) {
     int micro_batches;
     double clip_norm;
   };
+  const Case cases[] = {{3, 2, DType::kF32, 2, 0.05},
+                        {3, 1, DType::kF32, 1, 0},
+                        {3, 1, DType::kBF16, 2, 0.05},
+                        {1, 2, DType::kF32, 1, 0.05},
+                        {2, 2, DType::kBF16, 2, 0}};
   for (const Case& each :
-       {Case{3, 1, DType::kF32, 1, 0}, Case{3, 2, DType::kF32, 2, 0.05},
-        Case{3, 1, DType::kBF16, 2, 0.05}, Case{1, 2, DType::kF32, 1, 0.05},
-        Case{2, 2, DType::kBF16, 2, 0}}) {
+       std::span(cases).first(static_cast<size_t>(TestRounds(5)))) {
     SCOPED_TRACE(testing::Message()
                  << "stage " << each.stage << ", " << each.world << " ranks, "
                  << DTypeName(each.dtype));

@@ -14,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/offload/record/random_events.h"
+#include "tests/support/test_rounds.h"
 #include "tests/support/test_seed.h"
 #include "tests/tools/report/made_run.h"
 #include "tools/report/statistics/run_setup.h"
@@ -158,7 +159,7 @@ TEST(StepDetailTest, ManyChunksStaySmall) {
   MadeRun run(1, kChunks);
   run.Step(0, 40'000'000);
   for (int chunk = 0; chunk < kChunks; ++chunk) {
-    for (int pass = 0; pass < 20; ++pass) {
+    for (int pass = 0; pass < TestRounds(20); ++pass) {
       const int64_t begin = 2'000'000 * pass + 2'000 * chunk;
       run.Move(Tier::kHost, Tier::kDevice, begin, begin + 300, 1000,
                RunCause::kPrefetch, chunk)
