@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 
-# Headers, and names by which sources need them.
+# Of each header, names of std that need the header.
 DECLARES = {
     "algorithm": "sort stable_sort find_if find any_of all_of none_of fill max min clamp ranges transform lower_bound upper_bound max_element "
                  "min_element remove_if unique reverse equal count_if for_each",
@@ -53,16 +53,13 @@ STANDARD = re.compile(r"^\s*#\s*include\s+<([^>]+)>", re.MULTILINE)
 OURS = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
-def standard_headers(path, known, under_way):
-    """Those that a file includes, itself and by headers of ours."""
+def standard_headers(path, known):
+    """The standard headers that a file includes, itself and by headers of ours. `known`: the answers so far, by path."""
     if path not in known:
-        under_way = under_way | {path}
+        known[path] = set()  # a header that includes itself adds nothing
         with open(path, encoding="utf-8") as file:
             text = file.read()
-        headers = set(STANDARD.findall(text))
-        for header in OURS.findall(text):
-            if header not in under_way and os.path.exists(header):
-                headers |= standard_headers(header, known, under_way)
+        headers = set(STANDARD.findall(text)).union(*(standard_headers(ours, known) for ours in OURS.findall(text) if os.path.exists(ours)))
         known[path] = headers.union(*(ALONG.get(header, set()) for header in headers))
     return known[path]
 
@@ -75,7 +72,7 @@ def main():
     known = {}
     wrong = 0
     for path in files:
-        headers = standard_headers(path, known, frozenset())
+        headers = standard_headers(path, known)
         with open(path, encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
                 for name in NAMED.findall(line.partition("//")[0]):

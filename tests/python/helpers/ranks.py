@@ -41,6 +41,8 @@ def _end(server: subprocess.Popen) -> None:
 def run(what: str, ranks: int, folder: Path, timeout_s: int = 240, **environment: str) -> Any:
     """What rank 0 returned of a function of ranks_worker.py, which all ranks call."""
     out, log = folder / f"{what}-{ranks}.json", folder / f"{what}-{ranks}.log"
+    log.write_text("")
+    out.unlink(missing_ok=True)
     server = _server()
     assert server.stdin and server.stdout
     print(json.dumps([what, ranks, str(folder), str(out), str(log), environment]), file=server.stdin, flush=True)
@@ -53,7 +55,7 @@ def run(what: str, ranks: int, folder: Path, timeout_s: int = 240, **environment
 
 
 def _rank(rank: int, ranks: int, port: int, log: str, environment: dict[str, str], main: Callable[[], None]) -> int:
-    """The new process."""
+    """Forks the rank, whose process never returns. Returns the process's number."""
     child = os.fork()
     if child:
         return child
@@ -75,7 +77,7 @@ def _rank(rank: int, ranks: int, port: int, log: str, environment: dict[str, str
 
 
 def _wait(children: set[int]) -> None:
-    """One that fails has the others five seconds more, as they may have something to say of it."""
+    """A rank that fails leaves the others five seconds: their words of the failure are what some tests look at."""
     until = float("inf")
     while children:
         for child in list(children):
@@ -97,7 +99,5 @@ def serve(main: Callable[[str, str, str], None]) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        Path(log).write_text("")
-        Path(out).unlink(missing_ok=True)
         _wait({_rank(rank, ranks, port, log, environment, lambda: main(what, folder, out)) for rank in range(ranks)})
         print("done", flush=True)

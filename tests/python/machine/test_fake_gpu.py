@@ -22,13 +22,13 @@ LIBRARY = next(
 @pytest.mark.parametrize("streams", [1, 3])
 def test_what_holds_on_the_cpu_holds_on_a_gpu(streams: int) -> None:
     assert LIBRARY is not None, "build it: bazel build //tests/python:libcastor_fake_gpu.so"
-    files = ["helpers/gpu_cases.py"]
-    if streams == 3:
-        files += ["training/test_training.py"]
-    else:
+    files, chosen = ["helpers/gpu_cases.py"], []
+    if streams == 1:
         files += ["checkpoints/test_state.py", "parameters/test_lazy.py", "parameters/test_as_tensor.py", "autograd/test_gradients.py"]
         files += ["parameters/test_kept.py", "parameters/test_copies.py"]
-    chosen = [] if streams == 1 else ["-k", "not random and not micro_batches"]
+    else:
+        files += ["training/test_training.py"]
+        chosen = ["-k", "not random and not micro_batches"]
     environment = {**os.environ, "CASTOR_LIBRARY": str(LIBRARY), "CASTOR_TEST_FAKE_GPU": str(streams)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen, *(str(HERE / name) for name in files)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=560, check=False, env=environment)
