@@ -83,8 +83,8 @@ int64_t SizeOf(int from, int to) {
   return sizes[static_cast<size_t>(from * 3 + to * 2) % 5];
 }
 
-// What rank `from` sends to rank `to`, or to all where that is 0: a part of the
-// same bytes for all, which are made once, before there are processes.
+// The bytes that rank `from` sends to rank `to`, or to all ranks if `to` is 0.
+// Each is a part of one array, which is made once, before ranks are forked.
 const uint8_t* BytesOf(int from, int to) {
   static const std::vector<uint8_t> kBytes = [] {
     std::vector<uint8_t> bytes(10'000'000);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-// What most tests include. They include what they use all the same: without
-// this header they only take longer.
+// The headers that most tests include. A test names its headers itself too: a
+// build without the compiled header only takes longer.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

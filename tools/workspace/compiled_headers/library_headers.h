@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-// What most sources include. They include what they use all the same: without
-// this header they only take longer.
+// The headers that most sources include. A source names its headers itself too:
+// a build without the compiled header only takes longer.
 
 #include <fmt/format.h>
 
