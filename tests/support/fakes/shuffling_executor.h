@@ -52,6 +52,26 @@ class ShufflingExecutor final : public Executor {
     }
     for (std::thread& thread : threads_) thread.join();
   }
+  // No task begins while a Hold lives: what its owner posts is still pending
+  // when the owner's next call comes, however fast the threads are.
+  class [[nodiscard]] Hold {
+   public:
+    explicit Hold(ShufflingExecutor* executor) : executor_(*executor) {
+      std::lock_guard lock(executor_.mutex_);
+      ++executor_.holds_;
+    }
+    ~Hold() {
+      std::lock_guard lock(executor_.mutex_);
+      --executor_.holds_;
+      executor_.changed_.notify_all();
+    }
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+
+   private:
+    ShufflingExecutor& executor_;
+  };
+
   ShufflingExecutor(const ShufflingExecutor&) = delete;
   ShufflingExecutor& operator=(const ShufflingExecutor&) = delete;
 
@@ -72,14 +92,16 @@ class ShufflingExecutor final : public Executor {
   void Work() {
     std::unique_lock lock(mutex_);
     for (;;) {
-      changed_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
+      changed_.wait(lock, [this] {
+        return holds_ == 0 && (stopping_ || !tasks_.empty());
+      });
       if (tasks_.empty()) return;
       // Only tasks that are to be late: perhaps others come before.
       const auto in_time = [this] {
         return stopping_ || (!tasks_.empty() && Due() <= now_);
       };
       if (!in_time()) changed_.wait_for(lock, kPatience, in_time);
-      if (tasks_.empty()) continue;
+      if (tasks_.empty() || holds_ > 0) continue;
       now_ = std::max(now_ + 1, Due());
       Task task = std::move(tasks_.begin()->second);
       tasks_.erase(tasks_.begin());
@@ -101,6 +123,7 @@ class ShufflingExecutor final : public Executor {
   // By when they are due; ties are broken at random.
   std::map<std::pair<uint64_t, uint64_t>, Task> tasks_;
   bool stopping_ = false;
+  int holds_ = 0;
   std::vector<std::thread> threads_;
 };
 
