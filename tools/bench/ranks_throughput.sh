@@ -64,7 +64,7 @@ def train(*flags, processes=False):
 
 
 def report(processes=False):
-    file = record.replace(".rec", ".rank0.rec") if processes else record
+    file = record + ".0" if processes else record
     return output([CASTOR, "report", file, "--steps", f"2-{steps}", "--json"])
 
 

@@ -31,8 +31,9 @@ bool IsSameFile(const fs::path& a, const fs::path& b) {
 
 // Whether a command that reads the folder reads this file there.
 bool IsReadIn(const NamedPath& folder, const fs::path& file) {
+  if (folder.reads != nullptr) return folder.reads(file);
   std::error_code ignored;
-  return folder.all || file.extension() == ".safetensors" ||
+  return file.extension() == ".safetensors" ||
          file.filename() == "config.json" ||
          file.filename().string().ends_with(".index.json") ||
          fs::exists(file.parent_path() / kManifestName, ignored);
@@ -69,6 +70,12 @@ bool IsOfRecord(const fs::path& name, const fs::path& file) {
          IsSameFile(name, fs::path(file).replace_extension());
 }
 
+// Whether two flags write one file, or one of them a part of the other's
+// record.
+bool AreOneOutput(const fs::path& a, const fs::path& b) {
+  return IsSameFile(a, b) || IsOfRecord(a, b) || IsOfRecord(b, a);
+}
+
 bool Replaces(const fs::path& output, const NamedPath& input) {
   std::error_code ignored;
   const fs::path path = input.path;
@@ -102,7 +109,9 @@ Status CheckOutputs(std::span<const NamedPath> inputs,
                       output.flag, QuotedPath(output.path), input.flag));
     }
     for (const NamedPath& other : outputs.first(i)) {
-      if (other.path.empty() || !IsSameFile(output.path, other.path)) continue;
+      if (other.path.empty() || other.flag == output.flag ||
+          !AreOneOutput(output.path, other.path))
+        continue;
       return InvalidArgument(
           fmt::format("{} and {} would both be written to {}; name two files",
                       other.flag, output.flag, QuotedPath(output.path)));

@@ -52,13 +52,10 @@ namespace {
 
 constexpr char kName[] = "train_gpt";
 
-// "run.rec" as rank 2's own: "run.rank2.rec".
+// "run.rec" as rank 2's own: "run.rec.2".
 std::string FileOfRank(const std::string& path, const RankGroup* group) {
   if (path.empty() || group == nullptr) return path;
-  std::filesystem::path own(path);
-  const std::string extension = own.extension().string();
-  own.replace_extension(fmt::format("rank{}{}", group->rank(), extension));
-  return own.string();
+  return fmt::format("{}.{}", path, group->rank());
 }
 
 // What the user should know before bytes go there.
@@ -182,14 +179,15 @@ Status Run(const TrainFlags& flags, const Console& console, RankGroup* group) {
     return FlushOutput(console);
   }
   CASTOR_RETURN_IF_ERROR(CheckOutputs(
-      std::array{NamedPath{"--text", flags.text, /*all=*/true},
+      std::array{NamedPath{"--text", flags.text, &TextData::Takes},
                  NamedPath{"--plan", flags.plan},
                  NamedPath{"--config", flags.config},
                  NamedPath{"--layout", flags.files.layout},
                  NamedPath{"--machine", flags.files.machine},
                  NamedPath{"--resume", options.resume},
                  NamedPath{"--init", options.init}},
-      std::array{NamedPath{"--record", FileOfRank(flags.record, group)},
+      std::array{NamedPath{"--record", flags.record},
+                 NamedPath{"--record", FileOfRank(flags.record, group)},
                  NamedPath{"--trace", flags.trace},
                  NamedPath{"--id-file", flags.id_file}}));
   // Rank 0 tells the user what all of them do.

@@ -35,8 +35,8 @@ class OutputPathsTest : public testing::Test {
     return (dir_.path() / name).string();
   }
   static Status Check(const std::string& input, const std::string& output,
-                      bool all = false) {
-    return CheckOutputs(std::array{NamedPath{"--in", input, all}},
+                      bool (*reads)(const fs::path&) = nullptr) {
+    return CheckOutputs(std::array{NamedPath{"--in", input, reads}},
                         std::array{NamedPath{"-o", output}});
   }
 
@@ -91,7 +91,11 @@ TEST_F(OutputPathsTest, AFolderIsWhatIsReadInside) {
   EXPECT_THAT(Check(New("model"), page), IsOk());
   EXPECT_THAT(Check(New("model"), New("model/new.safetensors")), IsOk());
   EXPECT_THAT(Check(New("run"), record), IsOk());
-  EXPECT_THAT(Check(New("model"), page, /*all=*/true), Refused());
+  const auto reads_pages = [](const fs::path& file) {
+    return file.extension() == ".html";
+  };
+  EXPECT_THAT(Check(New("model"), page, reads_pages), Refused());
+  EXPECT_THAT(Check(New("model"), weights, reads_pages), IsOk());
   fs::create_hard_link(weights, New("elsewhere"));
   EXPECT_THAT(Check(New("model"), New("elsewhere")), Refused());
 }
@@ -106,6 +110,11 @@ TEST_F(OutputPathsTest, TwoOutputsAreTwoFiles) {
       StatusIs(ErrorCode::kInvalidArgument,
                HasSubstr("--html and --chrome would both be written to")));
   EXPECT_THAT(both(New("page"), New("trace")), IsOk());
+  EXPECT_THAT(both(New("run.rec"), New("run.rec.1")),
+              StatusIs(ErrorCode::kInvalidArgument));
+  EXPECT_THAT(both(New("run.rec.1"), New("run.rec")),
+              StatusIs(ErrorCode::kInvalidArgument));
+  EXPECT_THAT(both(New("run.rec"), New("run.rec.svg")), IsOk());
   EXPECT_THAT(both("/dev/null", "/dev/null"), IsOk());
   ASSERT_EQ(mkfifo(New("pipe").c_str(), 0600), 0);
   EXPECT_THAT(both(New("pipe"), New("pipe")), IsOk());

@@ -195,7 +195,7 @@ TEST_F(TrainGptMpiTest, ProcessesTrainAsThreadsDo) {
   EXPECT_TRUE(std::filesystem::is_empty(dir_.File("nvme")));
   for (int rank = 0; rank < 4; ++rank) {
     const auto record =
-        ReadRecord(dir_.File("run.rank" + std::to_string(rank) + ".rec"));
+        ReadRecord(dir_.File("run.rec." + std::to_string(rank)));
     ASSERT_THAT(record, IsOk());
     EXPECT_THAT(record->completeness, IsOk());
     ASSERT_EQ(record->ranks.size(), 1u);

@@ -7,11 +7,14 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <set>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -40,6 +43,15 @@ Status CannotRead(const fs::path& path, std::string_view why) {
       Quoted(path.string()), why));
 }
 
+bool IsHidden(const fs::path& path) {
+  return path.filename().string().starts_with('.');
+}
+
+// By the first bytes of a file.
+bool IsBinary(std::span<const uint8_t> bytes) {
+  return std::ranges::find(bytes, 0) != bytes.end();
+}
+
 enum class OnBinary { kTake, kPassOver };
 
 // Appends the file's bytes; whether there were any.
@@ -53,7 +65,7 @@ Result<bool> AppendFile(const fs::path& path, OnBinary on_binary,
   size_t want = kProbe;
   while (const size_t got = std::fread(buffer.data(), 1, want, file.get())) {
     if (bytes.size() == start && on_binary == OnBinary::kPassOver &&
-        std::memchr(buffer.data(), 0, got) != nullptr) {
+        IsBinary(std::span(buffer).first(got))) {
       return false;
     }
     bytes.insert(bytes.end(), buffer.begin(),
@@ -68,10 +80,6 @@ Result<bool> AppendFile(const fs::path& path, OnBinary on_binary,
   }
   if (std::ferror(file.get())) return CannotRead(path, std::strerror(errno));
   return bytes.size() > start;
-}
-
-bool IsHidden(const fs::path& path) {
-  return path.filename().string().starts_with('.');
 }
 
 // The files under `folder`, by path, each once even where it has two names.
@@ -100,6 +108,15 @@ Result<std::vector<fs::path>> ListFiles(const fs::path& folder) {
 }
 
 }  // namespace
+
+bool TextData::Takes(const fs::path& file) {
+  if (IsHidden(file)) return false;
+  std::array<uint8_t, kProbe> begin = {};
+  std::ifstream in(file, std::ios::binary);
+  in.read(reinterpret_cast<char*>(begin.data()), begin.size());
+  const auto got = static_cast<size_t>(in.gcount());
+  return got > 0 && !IsBinary(std::span(begin).first(got));
+}
 
 Result<TextData> TextData::Load(const fs::path& path, int64_t least_bytes) {
   std::error_code error;

@@ -34,6 +34,9 @@ class TextData {
   // `least_bytes` are found.
   static Result<TextData> Load(const std::filesystem::path& path,
                                int64_t least_bytes);
+  // Whether Load takes the bytes of a file that is in its folder. False where
+  // the file cannot be read.
+  static bool Takes(const std::filesystem::path& file);
   explicit TextData(std::vector<uint8_t> bytes) : bytes_(std::move(bytes)) {}
 
   int64_t size() const { return static_cast<int64_t>(bytes_.size()); }

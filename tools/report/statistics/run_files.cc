@@ -153,6 +153,12 @@ std::vector<std::string> RecordFilesOf(const std::string& path) {
 
 Result<RunRecord> ReadRun(const std::string& path) {
   const std::vector<std::string> files = RecordFilesOf(path);
+  // Else the older of two runs would be shown for the newer.
+  if (files.front() == path && Exists(path + ".0")) {
+    return InvalidArgument(fmt::format(
+        "{} and {} are records of two runs; move one of them to another folder",
+        QuotedPath(path), QuotedPath(path + ".0")));
+  }
   CASTOR_ASSIGN_OR_RETURN(RunRecord run, ReadRecord(files.front()));
   Sums sums = SumsOf(run);
   for (size_t i = 1; i < files.size(); ++i) {

@@ -72,6 +72,10 @@ TEST_F(TextDataTest, PassesOverBinaryAndHiddenFilesAndSecondNames) {
   const auto data = TextData::Load(dir_.path(), 2);
   ASSERT_THAT(data, IsOk());
   EXPECT_EQ(All(*data), "text");
+  Write("g", "");
+  for (const std::string name : {"a", "b", ".c", "g", "none"}) {
+    EXPECT_EQ(TextData::Takes(dir_.File(name)), name == "a") << name;
+  }
 }
 
 TEST_F(TextDataTest, TakesASingleFileAsItIs) {

@@ -64,10 +64,15 @@ TEST_F(RunFilesTest, RanksThatAreProcessesAreOneRun) {
   EXPECT_EQ(one.ranks.size(), 1u);
 }
 
-TEST_F(RunFilesTest, AFileOfTheNameItselfComesFirst) {
+TEST_F(RunFilesTest, AFileOfTheNameItselfIsTheWholeRun) {
   Write("run", 0, 1, 0);
-  Write("run.0", 0, 1, 0);
   EXPECT_THAT(RecordFilesOf(Run()), ElementsAre(Run()));
+  EXPECT_THAT(ReadRun(Run()), IsOk());
+  // Which of the two the user means cannot be known.
+  Write("run.0", 0, 1, 0);
+  EXPECT_THAT(ReadRun(Run()),
+              StatusIs(ErrorCode::kInvalidArgument,
+                       testing::HasSubstr("are records of two runs")));
   EXPECT_THAT(ReadRun(dir_.File("none")),
               StatusIs(ErrorCode::kInvalidArgument));
 }
