@@ -62,7 +62,7 @@ int ExitCode(ErrorCode code) {
 
 Status::Status(ErrorCode code, std::string message) {
   if (code != ErrorCode::kOk) {
-    rep_ = std::make_shared<const Rep>(Rep{code, std::move(message)});
+    rep_ = std::make_shared<const Rep>(Rep{code, std::move(message), {}});
   }
 }
 
@@ -79,7 +79,16 @@ Status Status::WithContext(std::string_view context) const {
   std::string text(context);
   text += ": ";
   text += message();
-  return Status(code(), std::move(text));
+  return Status(code(), std::move(text))
+      .WithRaises({raises().begin(), raises().end()});
+}
+
+Status Status::WithRaises(std::vector<BudgetRaise> raises) const {
+  if (ok()) return *this;
+  Status with = *this;
+  with.rep_ = std::make_shared<const Rep>(
+      Rep{code(), rep_->message, std::move(raises)});
+  return with;
 }
 
 std::ostream& operator<<(std::ostream& out, const Status& status) {

@@ -12,10 +12,13 @@
 #include <memory>
 #include <optional>
 #include <ostream>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "chunk/base/budget_raise.h"
 #include "chunk/base/check.h"
 
 namespace castor {
@@ -58,6 +61,15 @@ class [[nodiscard]] Status {
   // The same failure with `context` and a colon before its message.
   Status WithContext(std::string_view context) const;
 
+  // The raises of budgets that the message names, each of them enough. They
+  // stay with contexts.
+  std::span<const BudgetRaise> raises() const {
+    return rep_ ? std::span<const BudgetRaise>(rep_->raises)
+                : std::span<const BudgetRaise>();
+  }
+  // The same failure with these raises, which its message names.
+  Status WithRaises(std::vector<BudgetRaise> raises) const;
+
   // Says at the call that a failure is of no consequence there.
   void IgnoreError() const {}
 
@@ -65,6 +77,7 @@ class [[nodiscard]] Status {
   struct Rep {
     ErrorCode code;
     std::string message;
+    std::vector<BudgetRaise> raises;
   };
   std::shared_ptr<const Rep> rep_;
 };

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "chunk/base/check.h"
+#include "chunk/text/raises_text.h"
+#include "chunk/text/units_text.h"
 
 namespace castor {
 namespace {
@@ -129,12 +131,14 @@ void Explain(size_t recommended, std::span<const ModeResult> modes,
 }
 
 Status TooLarge(Bytes least, Bytes budget) {
-  return Infeasible(fmt::format(
-      "the gathered chunks need at least {} bytes (the slots of the chunk "
-      "size and one for each oversize size, in every group) but the device "
-      "budget is {} bytes; raise the budget by {} bytes, or lower the minimum "
-      "chunk size",
-      least.count(), budget.count(), (least - budget).count()));
+  return DoesNotFit(
+      fmt::format(
+          "the gathered chunks need at least {} (the slots of the chunk "
+          "size and one for each oversize size, in every group) but "
+          "the device budget is {}",
+          FormatBytes(least), FormatBytes(budget)),
+      {RaiseOf(Tier::kDevice, least - budget)},
+      "or lower the minimum chunk size");
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ constexpr bool IsUnlimited(Bytes budget) {
   return budget >= kMoreThanAnyMachine;
 }
 
-// "1048576 bytes (1 MiB)", "unlimited bytes".
+// "1 MiB", "unlimited bytes".
 std::string BudgetText(Bytes budget);
 
 }  // namespace castor

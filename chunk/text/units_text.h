@@ -39,10 +39,13 @@ std::string FormatSize(Bytes size);
 // REQUIRES: size >= 0.
 std::string FormatSizeExact(Bytes size);
 
-// For a message that asks for a number of bytes: the number itself, and from
-// one MiB on what people read: "1072693248 bytes (1023 MiB)", "4096 bytes".
-// A negative number, of a budget that fell short, is written as it is.
+// For a sentence: "4096 bytes", and FormatSize from one MiB on: "1023 MiB". A
+// negative number, of a budget that fell short, is written as it is.
 std::string FormatBytes(Bytes size);
+
+// The same for bytes that are needed: rounded up, so that the size which the
+// text names is enough. ParseSize reads at least `size`.
+std::string FormatBytesUp(Bytes size);
 
 }  // namespace castor
 

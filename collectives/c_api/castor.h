@@ -84,6 +84,16 @@ CASTOR_API const char* castor_code_name(int32_t code);
  * valid until its next call. */
 CASTOR_API const char* castor_last_error(void);
 
+/* Bytes by which budgets are raised, all three together; 0: as it was. */
+typedef struct castor_raise {
+  int64_t device;
+  int64_t host;
+  int64_t nvme; /* from nothing, where there is no NVMe folder */
+} castor_raise;
+/* The raises that castor_last_error names, each of them enough by itself:
+ * writes the first `room` of them and returns how many there are, at most 8. */
+CASTOR_API size_t castor_last_raises(castor_raise* raises, size_t room);
+
 /* Calls that wait call `interrupt` about every 100 ms, each on its own thread.
  * Where the function answers anything but 0, a world of two or more ranks ends,
  * and the call fails as CASTOR_ABORTED. A world of one rank lives on: the call

@@ -21,6 +21,12 @@ namespace {
 // Of fixed size and without a destructor, so that a failure needs no memory and
 // the library can be unloaded while threads live.
 thread_local char t_last_error[2048] = "";
+constexpr size_t kMostRaises = 8;
+struct LastRaises {
+  castor_raise raises[kMostRaises];
+  size_t count;
+};
+thread_local LastRaises t_last_raises = {};
 thread_local char t_callback_words[2048] = "";
 thread_local const char* t_call = "";
 
@@ -112,9 +118,16 @@ static_assert(static_cast<int>(ErrorCode::kFailedPrecondition) ==
 
 }  // namespace
 
-int32_t Answer(ErrorCode code, std::string_view message) noexcept {
+int32_t Answer(ErrorCode code, std::string_view message,
+               std::span<const BudgetRaise> raises) noexcept {
   if (code != ErrorCode::kOk) {
     KeepForC(message, t_last_error);
+    t_last_raises.count = std::min(raises.size(), kMostRaises);
+    for (size_t i = 0; i < t_last_raises.count; ++i) {
+      t_last_raises.raises[i] = {raises[i].device.count(),
+                                 raises[i].host.count(),
+                                 raises[i].nvme.count()};
+    }
   }
   return static_cast<int32_t>(code);
 }
@@ -169,10 +182,19 @@ int32_t castor_fail(int32_t code, const char* words) {
   if (code != CASTOR_OK) {
     castor::c_api::Keep(words == nullptr ? "" : words,
                         castor::c_api::t_last_error);
+    castor::c_api::t_last_raises.count = 0;
   }
   return code;
 }
 
 const char* castor_last_error(void) { return castor::c_api::t_last_error; }
+
+size_t castor_last_raises(castor_raise* raises, size_t room) {
+  const castor::c_api::LastRaises& last = castor::c_api::t_last_raises;
+  if (raises != nullptr) {
+    std::copy_n(last.raises, std::min(room, last.count), raises);
+  }
+  return last.count;
+}
 
 }  // extern "C"

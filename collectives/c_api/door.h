@@ -11,16 +11,20 @@
 #include <cstdint>
 #include <exception>
 #include <new>
+#include <span>
 #include <string_view>
 
+#include "chunk/base/budget_raise.h"
 #include "chunk/base/log.h"
 #include "chunk/base/status.h"
 #include "offload/lanes/start_thread.h"
 
 namespace castor::c_api {
 
-// The code of `status`; keeps its message unless it is ok. Allocates nothing.
-int32_t Answer(ErrorCode code, std::string_view message) noexcept;
+// The code; keeps the message and the raises unless it is ok. Allocates
+// nothing.
+int32_t Answer(ErrorCode code, std::string_view message,
+               std::span<const BudgetRaise> raises = {}) noexcept;
 
 // Why a callback of the caller's answered `code`; ok for 0. Takes the words of
 // castor_set_error.
@@ -75,7 +79,7 @@ int32_t ThroughTheDoor(Call&& call,
   try {
     const InCall in(name);
     const Status status = call();
-    return Answer(status.code(), status.message());
+    return Answer(status.code(), status.message(), status.raises());
   } catch (const std::bad_alloc&) {
     return Answer(ErrorCode::kUnavailable,
                   "this machine has too little memory for the call");

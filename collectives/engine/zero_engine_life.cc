@@ -122,7 +122,8 @@ Status ZeroEngine::Impl::WithNames(const Status& failure) const {
   if (!layout_) return failure;
   return Status(failure.code(),
                 NameChunks(failure.message(), *layout_,
-                           [this](ParamId param) { return Name(param); }));
+                           [this](ParamId param) { return Name(param); }))
+      .WithRaises({failure.raises().begin(), failure.raises().end()});
 }
 
 std::string ZeroEngine::Impl::Name(ParamId param) const {

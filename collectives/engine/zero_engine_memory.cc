@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "chunk/text/raises_text.h"
 #include "chunk/text/units_text.h"
 #include "collectives/engine/zero_engine_impl.h"
 #include "collectives/sealing/seal_plan.h"
@@ -72,7 +73,8 @@ Status ZeroEngine::Impl::WithEnough(const Status& failed) const {
   return Status(failed.code(),
                 fmt::format("{}; or raise the device budget by {}, which is "
                             "enough for any step",
-                            failed.message(), FormatBytes(more)));
+                            failed.message(), FormatBytesUp(more)))
+      .WithRaises({RaiseOf(Tier::kDevice, more)});
 }
 
 Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared,

@@ -165,7 +165,7 @@ Result<ParkResult> ZeroEngine::Impl::Park(Tier to) {
                               TierName(to),
                               BudgetText(pools_->pool(to).stats().budget)),
         staging || to == Tier::kHost ? "the host budget" : "the NVMe size",
-        FormatBytes(plan.short_of));
+        FormatBytesUp(plan.short_of));
   }
   result.held = pools_->device_bytes();
   return result;

@@ -5,6 +5,17 @@
 
 namespace castor {
 
+std::vector<BudgetRaise> BudgetRaises::List() const {
+  std::vector<BudgetRaise> list;
+  if (device) list.push_back({.device = *device, .host = {}, .nvme = {}});
+  if (host) list.push_back({.device = {}, .host = *host, .nvme = {}});
+  if (nvme) list.push_back({.device = {}, .host = {}, .nvme = *nvme});
+  if (both) {
+    list.push_back({.device = both->device, .host = both->host, .nvme = {}});
+  }
+  return list;
+}
+
 BudgetRaises NearestRaises(std::span<const BudgetRaises> raises, Bytes device,
                            Bytes host, std::optional<Bytes> nvme) {
   const auto nearest = [&](std::optional<Bytes> BudgetRaises::*kind,

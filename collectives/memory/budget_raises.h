@@ -8,7 +8,9 @@
 
 #include <optional>
 #include <span>
+#include <vector>
 
+#include "chunk/base/budget_raise.h"
 #include "chunk/base/units.h"
 
 namespace castor {
@@ -29,6 +31,9 @@ struct BudgetRaises {
   std::optional<Bytes> nvme;  // from nothing, where there is no NVMe tier
   // Where it is much less than each of the two alone.
   std::optional<Both> both;
+
+  // As a refusal offers them, each enough by itself.
+  std::vector<BudgetRaise> List() const;
 };
 
 // Where none of several layouts fits these budgets, the largest chunks first,

@@ -174,25 +174,4 @@ BudgetRaises MemoryDemand::SmallestRaises(const Budgets& budgets) const {
   return raises;
 }
 
-std::string RaisesText(const BudgetRaises& raises, const Budgets& budgets) {
-  std::string text;
-  const auto offer = [&text](std::string_view what,
-                             const std::optional<Bytes>& raise) {
-    if (!raise) return;
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", or ", what,
-                        FormatBytes(*raise));
-  };
-  offer("raise the device budget by", raises.device);
-  offer("raise the host budget by", raises.host);
-  offer(budgets.nvme ? "raise the NVMe size by" : "give an NVMe directory with",
-        raises.nvme);
-  if (raises.both) {
-    text += fmt::format(
-        "{}raise both, the device budget by {} and the host budget by {}",
-        text.empty() ? "" : ", or ", FormatBytes(raises.both->device),
-        FormatBytes(raises.both->host));
-  }
-  return text;
-}
-
 }  // namespace castor::internal

@@ -92,9 +92,6 @@ struct MemoryDemand {
   BudgetRaises SmallestRaises(const Budgets& budgets) const;
 };
 
-// "raise the device budget by 4096 bytes, or raise ...".
-std::string RaisesText(const BudgetRaises& raises, const Budgets& budgets);
-
 }  // namespace castor::internal
 
 #endif  // CASTOR_COLLECTIVES_MEMORY_MEMORY_DEMAND_H_

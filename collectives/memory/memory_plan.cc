@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "chunk/text/budget_text.h"
+#include "chunk/text/raises_text.h"
 #include "chunk/text/units_text.h"
 #include "collectives/memory/chunk_states.h"
 #include "collectives/memory/memory_demand.h"
@@ -82,12 +83,12 @@ class HomeChooser {
       }
     }
     // Empty where no single budget, raised, is enough.
-    const std::string raises = internal::RaisesText(
-        input_.offers ? *input_.offers : demand_.SmallestRaises(budgets),
-        budgets);
-    return Infeasible(fmt::format(
-        "{}{}; {}{}smaller chunks, or fewer parameters held at once, need less",
-        WhyNot(budgets), WhatRulesTake(), raises, raises.empty() ? "" : "; "));
+    const BudgetRaises raises =
+        input_.offers ? *input_.offers : demand_.SmallestRaises(budgets);
+    return DoesNotFit(WhyNot(budgets) + WhatRulesTake(), raises.List(),
+                      "smaller chunks, or fewer parameters held at once, need "
+                      "less",
+                      budgets.nvme.has_value());
   }
 
  private:
@@ -122,7 +123,8 @@ class HomeChooser {
       std::string held;
       for (size_t c = 0; c < needs_.gathered().size(); ++c) {
         if (need_[c] == 0) continue;
-        held += fmt::format("{} gathered slots of {}, ", need_[c],
+        held += fmt::format("{} gathered {} of {}, ", need_[c],
+                            need_[c] == 1 ? "slot" : "slots",
                             FormatBytes(needs_.gathered()[c].slot_bytes));
       }
       if (needs_.lease_bytes() > Bytes(0)) {
@@ -195,11 +197,10 @@ Result<MemoryPlan> PlanWithoutChunks(const MemoryPlanInput& input) {
   const Bytes lease =
       RoundUp(input.declared.largest_lease, internal::kDeviceAlign);
   if (lease > input.device_budget) {
-    return Infeasible(fmt::format(
-        "the device budget of {} cannot hold a lease of {}; raise the device "
-        "budget by {}",
-        BudgetText(input.device_budget), FormatBytes(lease),
-        FormatBytes(lease - input.device_budget)));
+    return DoesNotFit(
+        fmt::format("the device budget of {} cannot hold a lease of {}",
+                    BudgetText(input.device_budget), FormatBytes(lease)),
+        {RaiseOf(Tier::kDevice, lease - input.device_budget)}, "");
   }
   if (lease > Bytes(0)) {
     plan.lease_class = 0;

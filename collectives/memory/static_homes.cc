@@ -15,6 +15,7 @@
 
 #include "chunk/base/tier.h"
 #include "chunk/text/budget_text.h"
+#include "chunk/text/raises_text.h"
 #include "chunk/text/units_text.h"
 #include "placement/run_event.h"
 
@@ -76,7 +77,6 @@ struct TierNeed {
   Bytes work;
   std::string_view for_what;
   Bytes budget;
-  std::string_view raise;
 };
 
 }  // namespace
@@ -105,30 +105,32 @@ Result<WorkingRoom> FitBesideHomes(std::span<const ChunkStates> chunks,
        budgets.buffers > Bytes(0)
            ? "gathered chunks, leases and exchanges between ranks"
            : "gathered chunks and leases",
-       budgets.whole_device(), "raise the device budget by"},
+       budgets.whole_device()},
       {Tier::kHost, work.staging_slot * staging.back().staging_slots, "staging",
-       budgets.host, "raise the host budget by"},
-      {Tier::kNvme, Bytes(0), "", budgets.nvme.value_or(Bytes(0)),
-       "raise the NVMe size by"}};
+       budgets.host},
+      {Tier::kNvme, Bytes(0), "", budgets.nvme.value_or(Bytes(0))}};
   std::string lacks;
+  std::array<Bytes, 3> lacking;
   for (const TierNeed& need : needs) {
     const Bytes homes = HomesOn(placement, need.tier);
     if (homes + need.work <= need.budget) continue;
-    const Bytes lacking = homes + need.work - need.budget;
-    lacks += fmt::format(
-        "{}{} is to be home to {} ({}){}, and its budget is {}: {} {}, or let "
-        "it hold as much less",
-        lacks.empty() ? "" : "; and ", TierName(need.tier), FormatBytes(homes),
-        StatesOn(placement, need.tier),
-        need.work > Bytes(0)
-            ? fmt::format(" beside {} for {}", FormatBytes(need.work),
-                          need.for_what)
-            : std::string(),
-        BudgetText(need.budget), need.raise,
-        FormatBytes(need.tier == Tier::kDevice ? WithBuffers(lacking, budgets)
-                                               : lacking));
+    const Bytes short_of = homes + need.work - need.budget;
+    lacking[TierIndex(need.tier)] =
+        need.tier == Tier::kDevice ? WithBuffers(short_of, budgets) : short_of;
+    lacks +=
+        fmt::format("{}{} is to be home to {} ({}){}, and its budget is {}",
+                    lacks.empty() ? "" : "; and ", TierName(need.tier),
+                    FormatBytes(homes), StatesOn(placement, need.tier),
+                    need.work > Bytes(0)
+                        ? fmt::format(" beside {} for {}",
+                                      FormatBytes(need.work), need.for_what)
+                        : std::string(),
+                    BudgetText(need.budget));
   }
-  if (!lacks.empty()) return Infeasible(lacks);
+  if (!lacks.empty()) {
+    return DoesNotFit(lacks, {{lacking[0], lacking[1], lacking[2]}},
+                      "or lower the limits of what is to live there");
+  }
   WorkingRoom room;
   room.ahead = work.most_ahead;
   const Bytes device =

@@ -33,7 +33,7 @@ Status NotEnough(const CudaCore& core, Bytes size, Bytes free, Bytes total) {
   return Unavailable(fmt::format(
       "{} were asked of {}, which has {} free of {}: lower the device budget, "
       "or end what else uses the device (nvidia-smi shows it)",
-      FormatBytes(size), core.name(), FormatBytes(free), FormatBytes(total)));
+      FormatBytesUp(size), core.name(), FormatBytes(free), FormatBytes(total)));
 }
 
 }  // namespace

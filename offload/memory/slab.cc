@@ -34,7 +34,7 @@ Result<Slab> MapSlab(Tier tier, std::string_view what, Bytes size,
     return Unavailable(fmt::format(
         "{} of {} were asked for, but {} are available here ({}): lower the "
         "{} budget, use fewer ranks, or free memory",
-        FormatBytes(size), what, FormatBytes(available->bytes),
+        FormatBytesUp(size), what, FormatBytes(available->bytes),
         available->source, TierName(tier)));
   }
   const Bytes mapped = RoundUp(size, PageSize());

@@ -15,6 +15,7 @@
 
 #include "chunk/base/check.h"
 #include "chunk/text/budget_text.h"
+#include "chunk/text/raises_text.h"
 #include "chunk/text/units_text.h"
 #include "offload/memory/tier_pool.h"
 
@@ -44,7 +45,7 @@ Status CheckShape(Tier tier, const SlotClass& shape, size_t index) {
   return OkStatus();
 }
 
-// "3 slots of 1048576 bytes (1 MiB) + 6 slots of 524288 bytes"
+// "3 slots of 1 MiB + 6 slots of 524288 bytes"
 std::string Describe(std::span<const SlotClass> classes) {
   std::string text;
   for (const SlotClass& shape : classes) {
@@ -76,14 +77,16 @@ Status TierPool::CheckShapes(Tier tier, Bytes budget, Bytes reserved,
     }
   }
   if (Bytes(total) > budget) {
-    return Infeasible(fmt::format(
-        "the {} pool needs {} ({}{}) but its budget is {}, {} less: raise the "
-        "budget or ask for fewer or smaller slots",
-        TierName(tier), FormatBytes(Bytes(total)), Describe(classes),
-        reserved > Bytes(0)
-            ? fmt::format(", beside {} that it has", FormatBytes(reserved))
-            : std::string(),
-        BudgetText(budget), FormatBytes(Bytes(total) - budget)));
+    return DoesNotFit(
+        fmt::format(
+            "the {} pool needs {} ({}{}) but its budget is {}", TierName(tier),
+            FormatBytes(Bytes(total)), Describe(classes),
+            reserved > Bytes(0)
+                ? fmt::format(", beside {} that it has", FormatBytes(reserved))
+                : std::string(),
+            BudgetText(budget)),
+        {RaiseOf(tier, Bytes(total) - budget)},
+        "or ask for fewer or smaller slots");
   }
   *size = Bytes(total) - reserved;
   return OkStatus();

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "chunk/base/check.h"
+#include "chunk/text/raises_text.h"
 #include "chunk/text/units_text.h"
 
 namespace castor {
@@ -72,11 +73,13 @@ void StagingRing::Shrink() {
 Status StagingRing::CheckServable(int64_t count, StagingUse use) const {
   const int64_t slots = Separate(use) ? fetch_slots_ : slots_ - fetch_slots_;
   if (count <= slots) return OkStatus();
-  return Infeasible(fmt::format(
-      "{} staging slots of host memory are needed at once and there are {} of "
-      "{}: raise the host budget by {}, or work on fewer shards at once",
-      count, slots, FormatBytes(slot_bytes_),
-      FormatBytes(slot_bytes_ * (count - slots))));
+  return DoesNotFit(
+      fmt::format(
+          "{} staging slots of host memory are needed at once and there "
+          "are {} of {}",
+          count, slots, FormatBytes(slot_bytes_)),
+      {RaiseOf(Tier::kHost, slot_bytes_ * (count - slots))},
+      "or work on fewer shards at once");
 }
 
 Status StagingRing::Take(int64_t count, StagingUse use, Granted granted) {

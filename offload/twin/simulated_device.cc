@@ -147,7 +147,7 @@ Result<Slab> SimulatedDevice::MakeSlab(Bytes size, const SlabComing& coming) {
       return Unavailable(fmt::format(
           "{} of device memory were asked for, but {} of the {} of {} are "
           "free: lower the device budget, or simulate a larger device",
-          FormatBytes(size), FormatBytes(free), FormatBytes(capacity),
+          FormatBytesUp(size), FormatBytes(free), FormatBytes(capacity),
           impl_->options.name));
     }
     memory->used += size;

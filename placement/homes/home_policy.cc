@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "chunk/text/budget_text.h"
+#include "chunk/text/raises_text.h"
 #include "chunk/text/units_text.h"
 #include "placement/homes/home_fillings.h"
 
@@ -223,12 +224,14 @@ Bytes FillHostByTraffic(const HomeProblem& problem,
 Result<std::vector<ChunkHomes>> AssignHomes(const HomeProblem& problem) {
   Fitting fitting = internal::FindFitting(problem);
   if (!fitting.homes) {
-    return Infeasible(fmt::format(
-        "the states fit neither device nor host and {}; they need {} more",
-        problem.nvme
-            ? fmt::format("NVMe may hold {}", BudgetText(*problem.nvme))
-            : std::string("there is no NVMe tier"),
-        FormatBytes(fitting.missing)));
+    // On NVMe, or, where there is none, in host memory.
+    return DoesNotFit(
+        fmt::format("the states fit neither device nor host and {}",
+                    problem.nvme ? fmt::format("NVMe may hold {}",
+                                               BudgetText(*problem.nvme))
+                                 : std::string("there is no NVMe tier")),
+        {RaiseOf(problem.nvme ? Tier::kNvme : Tier::kHost, fitting.missing)},
+        "");
   }
   std::vector<OnDevice> on_device =
       FillDevice(problem, DeviceOrder::kWholeChunksFirst);

@@ -14,6 +14,7 @@
 #include "chunk/base/check.h"
 #include "chunk/base/tier.h"
 #include "chunk/text/quote.h"
+#include "chunk/text/raises_text.h"
 #include "chunk/text/units_text.h"
 
 namespace castor {
@@ -176,6 +177,8 @@ class StatePlacer {
 Status CheckRoom(const HomeProblem& problem, const StaticPlacement& placement) {
   const Bytes rooms[] = {problem.device, problem.host,
                          problem.nvme.value_or(Bytes(0))};
+  std::string lacks;
+  std::array<Bytes, 3> lacking;
   for (Tier tier : kAllTiers) {
     const size_t t = TierIndex(tier);
     Bytes sum;
@@ -189,13 +192,15 @@ Status CheckRoom(const HomeProblem& problem, const StaticPlacement& placement) {
                            FormatBytes(bytes));
     }
     if (sum <= rooms[t]) continue;
-    return Infeasible(fmt::format(
-        "{} is to be home to {} ({}) and has room for {}; raise its budget by "
-        "{}, or lower the limits of what is to live there by as much",
-        TierName(tier), FormatBytes(sum), parts, FormatBytes(rooms[t]),
-        FormatBytes(sum - rooms[t])));
+    lacks += fmt::format("{}{} is to be home to {} ({}) and has room for {}",
+                         lacks.empty() ? "" : "; and ", TierName(tier),
+                         FormatBytes(sum), parts, FormatBytes(rooms[t]));
+    lacking[t] = sum - rooms[t];
   }
-  return OkStatus();
+  if (lacks.empty()) return OkStatus();
+  return DoesNotFit(lacks, {{lacking[0], lacking[1], lacking[2]}},
+                    "or lower the limits of what is to live there",
+                    problem.nvme.has_value());
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "chunk/text/raises_text.h"
 #include "chunk/text/units_text.h"
 #include "placement/policy/next_use_policy.h"
 
@@ -103,13 +104,15 @@ Result<SimSlot> GatheredCopies::TakeSlot(int32_t slot_class,
     if (DropOne(slot_class, wanted_for) || shards_.GiveOne(slot_class)) {
       continue;
     }
-    const std::string size = FormatBytes(pool_.slot_bytes(slot_class));
-    return Infeasible(fmt::format(
-        "moment {}{}: chunk {} needs a gathered slot of {} and all {} are "
-        "held; raise the device budget by {}, or hold less at once",
-        static_cast<int64_t>(accesses_) - 1,
-        evaluating_ ? ", in an evaluation after it" : "", wanted_for.value(),
-        size, pool_.slots(slot_class), size));
+    const Bytes size = pool_.slot_bytes(slot_class);
+    return DoesNotFit(
+        fmt::format("moment {}{}: chunk {} needs a gathered slot of {} and all "
+                    "{} are held",
+                    static_cast<int64_t>(accesses_) - 1,
+                    evaluating_ ? ", in an evaluation after it" : "",
+                    wanted_for.value(), FormatBytes(size),
+                    pool_.slots(slot_class)),
+        {RaiseOf(Tier::kDevice, size)}, "or hold less at once");
   }
   return pool_.Take(slot_class);
 }

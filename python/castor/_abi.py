@@ -27,7 +27,7 @@ from ctypes import (
 )
 from pathlib import Path
 
-from castor.errors import BY_CODE, CastorError, FailedPrecondition, Unavailable
+from castor.errors import BY_CODE, BudgetRaise, CastorError, DoesNotFit, FailedPrecondition, Unavailable
 
 ABI_VERSION = 1
 
@@ -53,6 +53,10 @@ class _Sized(Structure):
 
     def __init__(self, **members: object) -> None:
         super().__init__(struct_size=ctypes.sizeof(type(self)), **members)
+
+
+class Raise(Structure):
+    _fields_ = [("device", c_int64), ("host", c_int64), ("nvme", c_int64)]
 
 
 class Tensor(Structure):
@@ -283,6 +287,8 @@ def _load() -> ctypes.CDLL:
             function.argtypes = arguments
             function.restype = c_int32
         loaded.castor_last_error.restype = c_char_p
+        loaded.castor_last_raises.argtypes = [c_void_p, c_size_t]
+        loaded.castor_last_raises.restype = c_size_t
         loaded.castor_version.restype = c_char_p
         loaded.castor_set_error.argtypes = [c_char_p]
         loaded.castor_set_error.restype = None
@@ -320,7 +326,12 @@ def error(code: int) -> CastorError:
     words = lib.castor_last_error().decode(errors="replace")
     if words == "engine is null":
         return FailedPrecondition("the wrapped model is gone: keep it as long as its optimizer, its parameters and losses computed by it are used")
-    return BY_CODE.get(code, CastorError)(in_python(words))
+    failed = BY_CODE.get(code, CastorError)(in_python(words))
+    if isinstance(failed, DoesNotFit):
+        raises = (Raise * lib.castor_last_raises(None, 0))()
+        lib.castor_last_raises(raises, len(raises))
+        failed.raises = tuple(BudgetRaise(each.device, each.host, each.nvme) for each in raises)
+    return failed
 
 
 def check(code: int) -> None:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 
 class CastorError(Exception):
@@ -19,19 +20,30 @@ class InvalidArgument(CastorError, ValueError):
     """What was asked for has no meaning."""
 
 
+class BudgetRaise(NamedTuple):
+    """Bytes by which budgets are raised, all of them together; 0: as it was."""
+
+    device: int
+    host: int
+    nvme: int  # from nothing, where there is no NVMe folder
+
+
+_RAISE = r"the \w+ (?:budget|size) by [0-9.]+ \w+"
+_CHANGES = re.compile(rf"raise (?:both|all three), {_RAISE}(?:, {_RAISE})? and {_RAISE}|raise {_RAISE}|give an NVMe directory with [0-9.]+ \w+")
+
+
 class DoesNotFit(CastorError, MemoryError):
     """The budgets cannot serve what was asked for.
 
-    ``changes`` lists the smallest changes that would do, as the text names them: ``["raise the device budget by 2 MiB"]``.
+    ``changes`` lists the smallest changes that would do, as the text names them: ``["raise the device budget by 2 MiB"]``. ``raises`` has those that raise
+    budgets as numbers, each of them enough by itself.
     """
+
+    raises: tuple[BudgetRaise, ...] = ()
 
     @property
     def changes(self) -> list[str]:
-        return re.findall(
-            r"(?:raise both, the device budget by [^;:]+? and the host budget by|raise the \w+ (?:budget|size) by|give an NVMe directory with)"
-            r" [^,;:()]+[^,;:() ]",
-            str(self),
-        )
+        return _CHANGES.findall(str(self))
 
 
 class Malformed(CastorError, ValueError):

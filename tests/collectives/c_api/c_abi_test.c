@@ -35,6 +35,7 @@ static atomic_int failures = 0;
   X(castor_version)                  \
   X(castor_code_name)                \
   X(castor_last_error)               \
+  X(castor_last_raises)              \
   X(castor_search_run)               \
   X(castor_pinned_arena_create)      \
   X(castor_pinned_arena_allocate)    \
@@ -195,7 +196,7 @@ static void use_arena(const struct api* api, const char* allocator) {
   memset(small, 2, 24);
   GIVES(TIER_FULL, pinned_arena_allocate, arena, 1 << 20, 0, &none);
   EXPECT(none == NULL);
-  EXPECT(strstr(api->castor_last_error(), "1048576") != NULL);
+  EXPECT(strstr(api->castor_last_error(), "1 MiB") != NULL);
   castor_pinned_arena_stats stats;
   stats.struct_size = sizeof(stats);
   GIVES(OK, pinned_arena_get_stats, arena, &stats);
@@ -573,6 +574,7 @@ static void use_nccl(const struct api* api) {
   /* What a function made of these says. */
   GIVES(UNAVAILABLE, fail, CASTOR_UNAVAILABLE, "no MPI here");
   EXPECT(strcmp(api->castor_last_error(), "no MPI here") == 0);
+  EXPECT(api->castor_last_raises(NULL, 0) == 0);
 }
 
 static void use_all(const struct api* api, const char* allocator) {

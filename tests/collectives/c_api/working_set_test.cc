@@ -141,6 +141,19 @@ TEST(WorkingSetTest, SlotsGrowWithinTheBudgetUntilAllIsPlacedAnew) {
   ASSERT_GIVES(CASTOR_OK, castor_engine_reseal(engine.get(), &reseal));
   EXPECT_GIVES(CASTOR_INFEASIBLE, Step(engine.get(), kParams));
   EXPECT_THAT(castor_last_error(), HasSubstr("raise the device budget"));
+  // The number is enough.
+  ASSERT_EQ(castor_last_raises(nullptr, 5), 1u);
+  castor_raise raise = {};
+  ASSERT_EQ(castor_last_raises(&raise, 1), 1u);
+  EXPECT_EQ(raise.host, 0);
+  EXPECT_EQ(raise.nvme, 0);
+  ASSERT_GIVES(CASTOR_OK, castor_engine_abandon(engine.get()));
+  reseal.device_budget_bytes += raise.device;
+  ASSERT_GIVES(CASTOR_OK, castor_engine_reseal(engine.get(), &reseal));
+  EXPECT_GIVES(CASTOR_OK, Step(engine.get(), kParams));
+  // A failure that names none has none.
+  EXPECT_GIVES(CASTOR_INVALID_ARGUMENT, castor_engine_reseal(nullptr, &reseal));
+  EXPECT_EQ(castor_last_raises(&raise, 1), 0u);
 }
 
 }  // namespace

@@ -91,11 +91,8 @@ TEST_F(ZeroEngineLeaseTest, TheRaiseThatARefusalNamesIsEnough) {
     const Status refused =
         AcquireAll({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}).status();
     ASSERT_THAT(refused, StatusIs(ErrorCode::kInfeasible));
-    const std::string text(refused.message());
-    const std::string words = "raise the device budget by ";
-    const size_t at = text.find(words);
-    ASSERT_NE(at, std::string::npos) << text;
-    options.device_budget += Bytes(std::stoll(text.substr(at + words.size())));
+    ASSERT_EQ(refused.raises().size(), 1u) << refused;
+    options.device_budget += refused.raises()[0].device;
     ASSERT_THAT(engine_->Abandon(), IsOk());
     ASSERT_THAT(engine_->Close(), IsOk());
     open();

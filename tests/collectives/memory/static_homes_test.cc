@@ -15,6 +15,7 @@
 #include "chunk/base/units.h"
 #include "chunk/layout/chunk_packer.h"
 #include "chunk/param_spec.h"
+#include "chunk/text/raises_text.h"
 #include "collectives/memory/chunk_states.h"
 #include "collectives/memory/memory_demand.h"
 #include "collectives/world/launch.h"
@@ -98,14 +99,17 @@ TEST(StaticHomesTest, NamesEveryTierThatLacksBytes) {
                      {KiB(10), KiB(19), KiB(7)})
           .status();
   EXPECT_THAT(refused, StatusIs(ErrorCode::kInfeasible));
-  EXPECT_THAT(refused.message(),
-              Says("device is to be home to 8192 bytes (param 8192 bytes) "
-                   "beside 4096 bytes for gathered chunks and leases, and "
-                   "its budget is 10240 bytes: raise the device budget by "
-                   "2048 bytes, or let it hold as much less; and host is "
-                   "to be home to 0 bytes (no state) beside 20480 bytes "
-                   "for staging"));
-  EXPECT_THAT(refused.message(), Says("raise the NVMe size by 1024"));
+  EXPECT_THAT(
+      refused.message(),
+      Says(
+          "device is to be home to 8192 bytes (param 8192 bytes) "
+          "beside 4096 bytes for gathered chunks and leases, and "
+          "its budget is 10240 bytes; and host is to be home to 0 "
+          "bytes (no state) beside 20480 bytes for staging",
+          "; raise all three, the device budget by 2048 bytes, the host budget "
+          "by 1024 bytes and the NVMe size by 1024 bytes; or lower"));
+  EXPECT_THAT(refused.raises(),
+              testing::ElementsAre(BudgetRaise{KiB(2), KiB(1), KiB(1)}));
 }
 
 TEST(StaticHomesTest, RulesAreTakenOutAndPutBack) {
@@ -218,7 +222,8 @@ TEST(MemoryDemandTest, FitsOnTheDeviceAloneOrTogetherWithOtherTiers) {
 TEST(MemoryDemandTest, NamesTheSmallestRaiseOfEachBudgetThatServesAlone) {
   const MemoryDemand demand = FourChunks();
   const auto text = [&](const Budgets& budgets) {
-    return RaisesText(demand.SmallestRaises(budgets), budgets);
+    return RaisesText(demand.SmallestRaises(budgets).List(),
+                      budgets.nvme.has_value());
   };
   EXPECT_EQ(text({KiB(16), KiB(32), std::nullopt}),
             "raise the device budget by 16384 bytes, or raise the host budget "
@@ -244,9 +249,7 @@ TEST(MemoryDemandTest, NamesARaiseOfTwoBudgetsWhereItIsMuchLess) {
   ASSERT_TRUE(raises.both);
   EXPECT_EQ(raises.both->device, KiB(1));
   EXPECT_EQ(raises.both->host, KiB(2));
-  EXPECT_THAT(RaisesText(raises, budgets),
-              Says("raise both, the device budget by 1024 bytes and the host "
-                   "budget by 2048 bytes"));
+  EXPECT_EQ(raises.List().back(), (BudgetRaise{KiB(1), KiB(2), {}}));
   budgets.device += raises.both->device;
   budgets.host += raises.both->host;
   EXPECT_TRUE(demand.FitsInto(budgets));

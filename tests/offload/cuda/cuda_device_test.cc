@@ -96,9 +96,10 @@ TEST_F(CudaDeviceTest, ASlabIsOneAllocationZeroedAndFreed) {
 TEST_F(CudaDeviceTest, MemoryThatTheDeviceLacksIsRefusedWithBothNumbers) {
   const Slab most = OnDevice(MiB(60));
   const int64_t allocations = cuda_.calls("Malloc");
-  EXPECT_THAT(device_->MakeSlab(MiB(5)),
-              StatusIs(ErrorCode::kUnavailable,
-                       Says("(5 MiB)", "(4 MiB)", "lower the device budget")));
+  EXPECT_THAT(
+      device_->MakeSlab(MiB(5)),
+      StatusIs(ErrorCode::kUnavailable, Says("5 MiB were asked", "4 MiB free",
+                                             "lower the device budget")));
   EXPECT_EQ(cuda_.calls("Malloc"), allocations);
   // Enough is free, but not in one piece.
   cuda_.FailCall("Malloc", 1, kCudaOutOfMemory);
@@ -237,7 +238,7 @@ TEST_F(PinnedSlabTest, WhereTheDriverRefusesTheMemoryIsLockedAndUsed) {
     EXPECT_TRUE(facts.locked);
     slab.data()[MiB(1).count() - 1] = std::byte{1};
   }
-  EXPECT_THAT(said_, ElementsAre(Says("(1 MiB) of host memory",
+  EXPECT_THAT(said_, ElementsAre(Says("1 MiB of host memory",
                                       "cudaHostRegister", "half the speed")));
   EXPECT_THAT(device_->status(), IsOk());
   EXPECT_EQ(system_.calls.back(), "lock");

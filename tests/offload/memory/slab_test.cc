@@ -173,8 +173,7 @@ TEST_F(SlabTest, RefusedLockingIsSaidOnceWithTheRemedy) {
     EXPECT_TRUE(AllZero(slab));
   }
   EXPECT_THAT(said_,
-              ElementsAre(Says("16777216 bytes (16 MiB)",
-                               "unlocked: Cannot allocate memory",
+              ElementsAre(Says("16 MiB", "unlocked: Cannot allocate memory",
                                "limit is 8192 KiB", "16384 KiB", "ulimit -l")));
 }
 
@@ -220,11 +219,10 @@ TEST_F(SlabTest, FallbacksNeedNoLog) {
 
 TEST_F(SlabTest, AFailedMappingSaysHowMuchAndWhy) {
   system_.refuse_map = "Cannot allocate memory";
-  EXPECT_THAT(
-      MakeHostSlab(MiB(1), options_),
-      StatusIs(ErrorCode::kUnavailable,
-               Says("1048576 bytes (1 MiB) of host", "Cannot allocate memory",
-                    "lower the host budget")));
+  EXPECT_THAT(MakeHostSlab(MiB(1), options_),
+              StatusIs(ErrorCode::kUnavailable,
+                       Says("1 MiB of host", "Cannot allocate memory",
+                            "lower the host budget")));
   EXPECT_THAT(
       MakeSimulatedDeviceSlab(MiB(1), &system_),
       StatusIs(ErrorCode::kUnavailable, Says("lower the device budget")));
@@ -236,7 +234,7 @@ TEST_F(SlabTest, MemoryThatIsNotThereIsRefusedBeforeItIsMapped) {
   system_.calls.clear();
   const auto refused = StatusIs(
       ErrorCode::kUnavailable,
-      Says("3145729 bytes", "3145728 bytes", "MemAvailable in /proc/meminfo"));
+      Says("3.01 MiB of", "3 MiB are", "MemAvailable in /proc/meminfo"));
   EXPECT_THAT(MakeSimulatedDeviceSlab(MiB(3) + Bytes(1), &system_), refused);
   EXPECT_THAT(MakeHostSlab(MiB(3) + Bytes(1), options_), refused);
   EXPECT_THAT(system_.calls, IsEmpty());

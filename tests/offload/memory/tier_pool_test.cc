@@ -120,10 +120,9 @@ TEST(TierPoolTest, ReportsTierFullWithTheCounts) {
   TierPool pool = MakePool({{kPage, 2}, {kPage, 0}}, nullptr);
   EXPECT_THAT(pool.Take(0), IsOk());
   const Slot second = *pool.Take(0);
-  EXPECT_THAT(pool.Take(0),
-              StatusIs(ErrorCode::kTierFull,
-                       Says("2 slots of class 0 of the nvme pool", "8192 bytes",
-                            "budget of 1073741824 bytes")));
+  EXPECT_THAT(pool.Take(0), StatusIs(ErrorCode::kTierFull,
+                                     Says("2 slots of class 0 of the nvme pool",
+                                          "8192 bytes", "budget of 1 GiB")));
   EXPECT_THAT(pool.Take(1), StatusIs(ErrorCode::kTierFull));
   pool.Give(second, Event());
   EXPECT_THAT(pool.Take(0), IsOk());
@@ -138,10 +137,11 @@ TEST(TierPoolTest, TheBudgetIsHardToTheByte) {
   EXPECT_THAT(
       TierPool::Create(Tier::kHost, kPage * 17 - Bytes(1), classes, nullptr)
           .status(),
-      StatusIs(ErrorCode::kInfeasible,
-               Says("host pool needs 69632 bytes",
-                    "5 slots of 12288 bytes + 2 slots of 4096",
-                    "budget is 69631 bytes", "1 bytes less")));
+      StatusIs(
+          ErrorCode::kInfeasible,
+          Says("host pool needs 69632 bytes",
+               "5 slots of 12288 bytes + 2 slots of 4096",
+               "budget is 69631 bytes", "raise the host budget by 1 bytes")));
 }
 
 TEST(TierPoolTest, SumsThatOverflowAreInfeasible) {

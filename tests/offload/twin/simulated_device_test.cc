@@ -192,9 +192,8 @@ TEST_F(SimulatedDeviceTest, RefusesWhatIsNotFreeWithTheNumbers) {
   ASSERT_OK_AND_ASSIGN(const Slab held, device.MakeSlab(MiB(60)));
   EXPECT_THAT(device.MakeSlab(MiB(4) + Bytes(1)),
               StatusIs(ErrorCode::kUnavailable,
-                       Says("4194305 bytes",
-                            "4194304 bytes (4 MiB) of the 67108864 bytes "
-                            "(64 MiB) of simulated device are free",
+                       Says("4.01 MiB of device memory",
+                            "4 MiB of the 64 MiB of simulated device are free",
                             "lower the device")));
   EXPECT_EQ(device.facts().free, MiB(4));
   EXPECT_THAT(device.MakeSlab(MiB(4)), IsOk());

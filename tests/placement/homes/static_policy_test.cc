@@ -152,11 +152,12 @@ TEST(StaticPolicyTest, RefusesWhatDoesNotFitWithTheBytes) {
   problem.device = KiB(64) * 5;
   StaticLimits limits = OfParams({.device = 1.0});
   limits[kGrad].device = 0.5;
-  EXPECT_THAT(PlaceStatically(problem, limits, {}),
-              StatusIs(ErrorCode::kInfeasible,
-                       AllOf(HasSubstr("device is to be home to 393216 bytes"),
-                             HasSubstr("param 262144 bytes, grad 131072 bytes"),
-                             HasSubstr("raise its budget by 65536 bytes"))));
+  EXPECT_THAT(
+      PlaceStatically(problem, limits, {}),
+      StatusIs(ErrorCode::kInfeasible,
+               AllOf(HasSubstr("device is to be home to 393216 bytes"),
+                     HasSubstr("param 262144 bytes, grad 131072 bytes"),
+                     HasSubstr("raise the device budget by 65536 bytes"))));
   problem = Roomy(Equal(4));
   problem.nvme.reset();
   EXPECT_THAT(

@@ -110,6 +110,7 @@ def changes_for(case: Sized, **wrap: Any) -> list[str]:
         castor.wrap(model, optimizer, units=units_of(case, model), **wrap)
     except castor.DoesNotFit as error:
         assert error.changes, error
+        assert len(error.raises) == len(error.changes), error
         return error.changes
     return []
 

@@ -18,6 +18,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("peft")
 
 import castor.torch as castor
+from castor import parse_size
 from castor._engine import Engine
 
 from budget_cases import SIZED, all_at_once, backward_twice, changes_for, least_device, outcome, plainly, two_forwards, with_a_penalty
@@ -137,6 +138,6 @@ def late_all_at_once() -> Callable[[Any, Any], None]:
 
 def changed(change: str) -> list[tuple[str, int]]:
     """The tiers that a proposed change is of, and by how many bytes."""
-    found = re.findall(r"(device|host|NVMe)[a-z ]* (?:by|with) (\d+) bytes", change)
+    found = re.findall(r"(device|host|NVMe)[a-z ]* (?:by|with) ([0-9.]+ \w+)", change)
     assert found and ("both" in change) == (len(found) == 2), change
-    return [(tier.lower(), int(by)) for tier, by in found]
+    return [(tier.lower(), parse_size(by.removesuffix(" bytes"))) for tier, by in found]

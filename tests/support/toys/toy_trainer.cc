@@ -539,17 +539,15 @@ ToyResult TrainToyOnGpus(const ToyModel& model, const ToyRun& run, int world,
 
 bool RaiseAsAsked(const Status& status, ZeroOptions& options) {
   if (status.code() != ErrorCode::kInfeasible) return false;
-  const std::string refusal(status.message());
-  const std::pair<std::string, Bytes*> offers[] = {
-      {"raise the host budget by ", &options.host_budget},
-      {"raise the device budget by ", &options.device_budget}};
-  for (const auto& [words, budget] : offers) {
-    const size_t at = refusal.find(words);
-    if (at == std::string::npos) continue;
-    *budget += Bytes(std::stoll(refusal.substr(at + words.size())));
-    return true;
+  const BudgetRaise* best = nullptr;
+  for (const BudgetRaise& raise : status.raises()) {
+    if (raise.nvme > Bytes(0)) continue;
+    if (best == nullptr || raise.device < best->device) best = &raise;
   }
-  return false;
+  if (best == nullptr) return false;
+  options.device_budget += best->device;
+  options.host_budget += best->host;
+  return true;
 }
 
 }  // namespace castor

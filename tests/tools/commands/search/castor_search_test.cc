@@ -154,7 +154,7 @@ TEST(CastorSearchTest, SaysNoWhereNothingFitsTheDevice) {
       Castor({"search", kLlama, "--device-budget", "100MiB"});
   EXPECT_EQ(outcome.exit_code, 3);
   EXPECT_EQ(outcome.out, "");
-  EXPECT_THAT(outcome.err, HasSubstr("104857600 bytes"));
+  EXPECT_THAT(outcome.err, HasSubstr("the device budget is 100 MiB; raise"));
   const JsonValue fits =
       Document({"search", kLlama, "--device-budget", "2GiB"});
   EXPECT_LE(fits["recommended"]["gathered_bytes"].integer(), int64_t{2} << 30);

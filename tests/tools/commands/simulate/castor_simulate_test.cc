@@ -271,11 +271,10 @@ TEST_F(CastorSimulateTest, SweepsABudgetAndDrawsIt) {
                                        "device-budget=1MiB..96MiB", "--points",
                                        "8", "--clip", "0", "--svg", svg});
   ASSERT_EQ(got.exit_code, 0) << got.err;
-  EXPECT_THAT(
-      got.out,
-      AllOf(HasSubstr("device-budget"), HasSubstr("1 MiB  does not fit"),
-            HasSubstr("Too small"), HasSubstr("2097152 bytes (2 MiB) in all"),
-            ContainsRegex("96 MiB +12.0 ms")));
+  EXPECT_THAT(got.out, AllOf(HasSubstr("device-budget"),
+                             HasSubstr("1 MiB  does not fit"),
+                             HasSubstr("Too small"), HasSubstr("2 MiB in all"),
+                             ContainsRegex("96 MiB +12.0 ms")));
   const std::string plot = FileText(svg);
   EXPECT_THAT(plot, AllOf(StartsWith("<svg xmlns="), HasSubstr("<polyline"),
                           HasSubstr("does not fit"), HasSubstr("60 MiB"),
