@@ -34,6 +34,9 @@ class CastorStrategy(DDPStrategy):
         self._wrap_arguments = wrap_arguments
 
     def setup(self, trainer: Trainer) -> None:
+        if self.world_size == 1:
+            # Else Lightning puts a sampler of its own into the loaders, which shuffles those for training whatever they say.
+            trainer._accelerator_connector.use_distributed_sampler = False
         if getattr(self.lightning_module, "_castor", None) is None:
             super().setup(trainer)
             return
@@ -65,6 +68,12 @@ class CastorStrategy(DDPStrategy):
 
     def _register_ddp_hooks(self) -> None:
         """There is no DDP to have any."""
+
+    def teardown(self) -> None:
+        """Lightning would move all states of optimizers to the CPU, where they are read from chunks one by one."""
+        optimizers, self.optimizers = self.optimizers, []
+        super().teardown()
+        self.optimizers = optimizers
 
     def pre_backward(self, closure_loss: Any) -> None:
         """There is no DDP to prepare."""

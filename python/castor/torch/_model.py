@@ -42,6 +42,7 @@ class Owner(Protocol):
     gradients: Any
     values: Any
     gradient_values: Any
+    given: Any
 
     # Where the training is.
     step_number: int
@@ -171,6 +172,7 @@ def read(p: Param, state: int = _abi.PARAM) -> torch.Tensor:
     """Whole values of a parameter's state, fp32 on the CPU."""
     values = torch.empty(p.shape, device="cpu")
     with p.runtime.turn:
+        p.runtime.given.settle()
         p.runtime.values.settle()
         p.runtime.leases.end_those_over()
         p.runtime.engine.read(p.number, state, values.data_ptr(), p.elements)

@@ -19,31 +19,15 @@ from castor._interrupts import uninterrupted, whole
 from castor.errors import CastorError, FailedPrecondition, InvalidArgument
 from castor.torch._model import Param, read
 from castor.torch._optimizers._bare import HOOKS
-from castor.torch._optimizers._rule import Rule
+from castor.torch._optimizers._groups import Grouping
+from castor.torch._optimizers._rule import Groups, Rule
+from castor.torch._optimizers._states import States
 from castor.torch._parameters._ignored import norm_of, scale
 from castor.torch._runtime import Runtime
 
 log = logging.getLogger("castor")
 _NO_LIMIT = 1e300  # of a norm
 _MANY_SKIPS = 20  # in a row, which a growing loss scale does not make
-
-
-class _States(dict):  # type: ignore[type-arg]
-    """States of parameters, read when somebody asks for one parameter's: fp32 on the CPU. All ranks ask alike. It lists none."""
-
-    def __init__(self, optimizer: CastorOptimizer) -> None:
-        super().__init__()
-        self._optimizer = weakref.ref(optimizer)
-
-    def _refuse(self, *_: Any, **__: Any) -> Any:
-        raise FailedPrecondition("states are in chunks, and optimizer.state gives copies: write states by optimizer.load_state_dict(...)")
-
-    __setitem__ = __delitem__ = clear = pop = popitem = update = setdefault = _refuse  # type: ignore[assignment]
-
-    def __missing__(self, tensor: torch.Tensor) -> dict[str, Any]:
-        optimizer = self._optimizer()
-        p = getattr(tensor, "_castor", None)
-        return {} if optimizer is None or p is None or p.frozen else optimizer.state_of(p)
 
 
 class CastorOptimizer(torch.optim.Optimizer):
@@ -56,7 +40,7 @@ class CastorOptimizer(torch.optim.Optimizer):
     def __init__(self, inner: Sequence[torch.optim.Optimizer], rule: Rule, runtime: Runtime, max_skips: int) -> None:
         self._castor_ready = False
         super().__init__([group for one in inner for group in one.param_groups], inner[0].defaults if len(inner) == 1 else {})
-        self._states = _States(self)
+        self._states = States(self)
         self.rule = rule
         for one in inner:
             for name in HOOKS:
@@ -66,6 +50,7 @@ class CastorOptimizer(torch.optim.Optimizer):
         self.skipped = 0  # steps whose gradients were not finite
         self.max_skips = max_skips  # such in a row; 0: as many as come
         self._skips_in_a_row = 0
+        self._grouping = Grouping(self.param_groups, runtime.by_tensor)
         self._castor_ready = True
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -83,7 +68,7 @@ class CastorOptimizer(torch.optim.Optimizer):
         """Of the same groups, states and model, and without hooks, as a copy of torch's."""
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__)
-        made.__dict__["_states"] = _States(made)
+        made.__dict__["_states"] = States(made)
         made.__dict__.update({name: OrderedDict() for name in HOOKS})
         return made
 
@@ -94,17 +79,17 @@ class CastorOptimizer(torch.optim.Optimizer):
     def _switch(self, word: str) -> None:
         self.runtime.settle()
         self.runtime.values.settle()
-        self.rule.call(word, self.param_groups)
+        self.rule.call(word, self.groups)
 
     @property
     def state(self) -> Any:  # type: ignore[override]
-        """States by the parameter, read when asked for."""
+        """States by the parameter, read when asked for. What is written to them is kept."""
         return self._states
 
     @state.setter
-    def state(self, _value: Any) -> None:
+    def state(self, value: Any) -> None:
         if self._castor_ready:
-            self._states._refuse()
+            self._states.become(value)
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:  # type: ignore[override]
         """Updates the parameters. A closure that computes the loss and goes backward is called first, and its answer returned."""
@@ -123,13 +108,16 @@ class CastorOptimizer(torch.optim.Optimizer):
 
     def _update_alone(self) -> None:
         runtime = self.runtime
+        self._grouping.look(self.param_groups)
         if not runtime.in_step:
             runtime.flush()
+            runtime.given.settle()
             runtime.check_holes()
             with uninterrupted():
-                self.rule.idle(self.param_groups)
+                self.rule.idle(self.groups)
             return
         runtime.uses.let_go()
+        runtime.given.settle()
         runtime.check_holes()
         if runtime.values.unsettled or runtime.several:
             if runtime.several:
@@ -138,6 +126,7 @@ class CastorOptimizer(torch.optim.Optimizer):
             runtime.values.settle()
         runtime.gradient_values.part()
         runtime.gradient_values.settle()
+        self._leave_out()
         with uninterrupted():  # what the engine has made is the optimizer's, too
             made = self._make_step()
             self.grad_norm = None if runtime.updates_early else made.grad_norm
@@ -149,6 +138,18 @@ class CastorOptimizer(torch.optim.Optimizer):
             self._say_skip(made)
         if runtime.placement is not None:
             runtime.placement.after_step()
+
+    def _leave_out(self) -> None:
+        """What a script has taken out of all groups is not updated."""
+        for p in self._grouping.without:
+            self.runtime.gradient_values.set(p, None)
+
+    def check_early(self) -> None:
+        """Before a backward that updates."""
+        self._grouping.look(self.param_groups)
+        if self._grouping.without:
+            raise FailedPrecondition(f"parameter {self._grouping.without[0].name} was taken out of param_groups, and update_in_backward=True updates all that "
+                                     "have gradients: set its requires_grad to False instead")
 
     def _say_skip(self, made: _abi.Step) -> None:
         """The step has changed nothing, which is said of the first, and of many in a row."""
@@ -174,25 +175,25 @@ class CastorOptimizer(torch.optim.Optimizer):
             )
 
     def _make_step(self) -> _abi.Step:
-        self.rule.begin(self.param_groups)
+        self.rule.begin(self.groups)
         try:
             made = self.runtime.engine.step(self._rate())
         except CastorError as error:
-            self.rule.end(self.param_groups, False)
+            self.rule.end(self.groups, False)
             if self.rule.error is None:
                 raise
             self.runtime.end_step()  # its gradients are dropped
             raise error from self.rule.error
-        self.rule.end(self.param_groups, bool(made.applied))
+        self.rule.end(self.groups, bool(made.applied))
         return made
 
     def _rate(self) -> float:
-        return max(float(self.param_groups[0].get("lr", 0.0)), 0.0)
+        return max(float(self.groups[0].get("lr", 0.0)), 0.0)
 
     @whole
     def update_early(self) -> None:
         """What the backward hands back from now on may be updated at once."""
-        self.rule.begin(self.param_groups)
+        self.rule.begin(self.groups)
         self.runtime.engine.update_early(self._rate())
 
     @whole
@@ -242,8 +243,16 @@ class CastorOptimizer(torch.optim.Optimizer):
 
     def add_param_group(self, group: dict[str, Any]) -> None:
         if self._castor_ready:
-            raise FailedPrecondition("parameters are in chunks by now: add the group to the optimizer before castor.wrap")
+            params = group["params"]
+            for tensor in [params] if isinstance(params, torch.Tensor) else (params := list(params)):
+                self._grouping.known(tensor)
+            group["params"] = params
         super().add_param_group(group)
+
+    @property
+    def groups(self) -> Groups:
+        """The script's groups by the engine's numbers, as the last step or `param_groups` before it had them."""
+        return self._grouping.ordered
 
     def _params(self) -> list[Param]:
         with torch._C.DisableTorchFunctionSubclass():
@@ -263,9 +272,10 @@ class CastorOptimizer(torch.optim.Optimizer):
         """torch's format, on the CPU. All ranks call it; rank 0 gets the states, and the others none."""
         for hook in self._optimizer_state_dict_pre_hooks.values():
             hook(self)
+        self._grouping.look(self.param_groups)
         states: dict[Any, Any] = {}
         for number, p in enumerate(self._params()):
-            state = None if p.frozen else self.rule.state_of(p, self.param_groups)
+            state = None if p.frozen else self.rule.state_of(p, self.groups)
             if state is not None:
                 states[number] = state
         states.update(self.rule.of_all())
@@ -277,11 +287,12 @@ class CastorOptimizer(torch.optim.Optimizer):
 
     def state_of(self, p: Param) -> dict[str, Any]:
         """By torch's names."""
-        return self.rule.state_of(p, self.param_groups) or {}
+        return self.rule.state_of(p, self.groups) or {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes torch's format. All ranks give the same."""
         self.runtime.settle()
+        self._grouping.look(self.param_groups)
         for hook in self._optimizer_load_state_dict_pre_hooks.values():
             state_dict = hook(self, state_dict) or state_dict
         state_dict = self.rule.from_own_form(state_dict, self._numbered_groups(), self._params())

@@ -19,6 +19,7 @@ from torch.autograd.function import FunctionCtx, _SingleLevelFunction
 
 from castor.torch._autograd._check import checked
 from castor.torch._autograd._saves import without_castors_hooks
+from castor.torch._parameters._guards import refuse_torchscript
 from castor.torch._parameters._params import ChunkedParameter, UsedParameter, without_stale
 from castor.torch._parameters._values import collect
 
@@ -98,11 +99,22 @@ def _run_backward(*arguments: Any, **keywords: Any) -> Any:
     _backwards.append(one)
     try:
         return _checked_backward(*arguments, **keywords)
+    except BaseException:
+        _drop_the_rest()
+        raise
     finally:
         _backwards.remove(one)
         for owner in list(_owners):
             owner.backward_is_over(one[0])
         del one  # a frame that refers to itself would keep its arguments
+
+
+def _drop_the_rest() -> None:
+    """What an exception has left of a backward stays in its thread, with what autograd has saved, until the thread's next one begins or Python is gone."""
+    if torch._C._current_graph_task_id() == -1:
+        with torch.enable_grad():
+            nothing = torch.zeros((), requires_grad=True, device="cpu").clone()
+        _plain_backward((nothing,), (torch.ones((), device="cpu"),), False, False, (), allow_unreachable=True, accumulate_grad=True)
 
 
 def _checked_backward(*arguments: Any, **keywords: Any) -> Any:
@@ -135,6 +147,24 @@ def _with_values(function: Callable[..., Any]) -> Callable[..., Any]:
     return take
 
 
+_plain_has = torch.overrides.has_torch_function
+
+
+def _has_torch_function(arguments: Any) -> bool:
+    """Attention asks this of its weights, and with other tensors than torch's own leaves its fast path, which has other values where inputs are padded."""
+    return _plain_has([argument for argument in arguments if type(argument) is not ChunkedParameter])
+
+
+_plain_script = torch.jit._recursive.create_script_module
+
+
+def _create_script_module(module: Any, *arguments: Any, **keywords: Any) -> Any:
+    """TorchScript would compile the hooks of a wrapped model, and says what it cannot compile of them. A trace meets the forward, which says whether it serves."""
+    if not keywords.get("is_tracing", False) and any(isinstance(parameter, ChunkedParameter) for parameter in module.parameters()):
+        refuse_torchscript()
+    return _plain_script(module, *arguments, **keywords)
+
+
 _PATCHES: tuple[tuple[Any, str, Any], ...] = (
     (torch.autograd.Function, "apply", classmethod(_apply)),
     # Which ``Function.apply`` calls in torches whose own is of Python, where scripts have kept that of a class.
@@ -145,6 +175,8 @@ _PATCHES: tuple[tuple[Any, str, Any], ...] = (
     (torch.autograd, "_engine_run_backward", _run_backward),  # where it is called by torch.autograd.backward and grad
     (torch.autograd.graph, "_get_grad_fn_or_grad_acc", _grad_fn_or_grad_acc),
     (eager_transforms, "_wrap_tensor_for_grad", _with_values(eager_transforms._wrap_tensor_for_grad)),
+    (torch.overrides, "has_torch_function", _has_torch_function),
+    (torch.jit._recursive, "create_script_module", _create_script_module),
     (vmap, "_add_batch_dim", _with_values(vmap._add_batch_dim)),
 )
 _owners: weakref.WeakSet[Any] = weakref.WeakSet()

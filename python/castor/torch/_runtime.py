@@ -32,7 +32,8 @@ from castor.torch._hooks import ModuleHooks, address_of, tensors_in
 from castor.torch._machine._device import Gpu
 from castor.torch._machine._placement import Placement
 from castor.torch._model import Param, Unit
-from castor.torch._parameters._guards import Replacements
+from castor.torch._parameters._given import Given
+from castor.torch._parameters._guards import Replacements, refuse_torchscript
 from castor.torch._parameters._ignored import Ignored
 from castor.torch._parameters._leases import Leases
 from castor.torch._parameters._uses import Uses
@@ -81,6 +82,7 @@ class Runtime:
         self.gradients = Gradients(self)
         self.values = Values(self)
         self.uses = Uses(self)
+        self.given = Given()
         self.gradient_values = GradientValues(self)
         self.several = engine.world.size > 1
         self._saves = SavedTensors(self)
@@ -180,6 +182,10 @@ class Runtime:
         if self.depth:
             self.depth += 1
             return
+        if self.given:
+            self.given.settle()
+        if torch.jit.is_tracing() and (torch.onnx.is_in_onnx_export() or not self.uses.stays_for_good):
+            refuse_torchscript()
         if self.replacements.added:
             self.replacements.check()
         if torch.is_grad_enabled():
@@ -275,6 +281,8 @@ class Runtime:
 
     def begin_micro_batch(self) -> None:
         _record.check()
+        if self.updates_early:
+            self.optimizer.check_early()
         if self.several and not self.in_step:
             self.values.settle()
         self.gradient_values.before_backward()
@@ -370,6 +378,7 @@ class Runtime:
     @whole
     def settle(self) -> None:
         """Drops a step of forwards alone: what is done between steps can be done."""
+        self.given.settle()
         if self.in_step and not self.has_gradients():
             self.abandon()
 
@@ -382,7 +391,7 @@ class Runtime:
             self.gradient_values.forget()
             self.flush()
             self.engine.abandon()
-            self.optimizer.rule.end(self.optimizer.param_groups, False)  # which updates in the backward may have begun
+            self.optimizer.rule.end(self.optimizer.groups, False)  # which updates in the backward may have begun
         self.in_step = self.backward_done = False
 
     # Steps.
@@ -414,6 +423,7 @@ class Runtime:
     def close(self) -> None:
         """Gives all memory back. Waits for no other rank, since a garbage collector calls it: `make_world` ends worlds of several."""
         self.uses.keep_none()
+        self.given.close()
         _patches.let_go(self)
         try:
             self.engine.close()

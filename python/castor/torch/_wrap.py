@@ -233,6 +233,7 @@ def _find(model: nn.Module, its_groups: Sequence[dict[str, Any]], ignore: Sequen
                 raise InvalidArgument(f"parameter {name} is {to}: Castor trains float32, bfloat16 and float16; leave its module alone by ignore=[...]")
             trained = tensor.requires_grad and id(tensor) in groups
             found[id(tensor)] = _Found(name, tensor, to, groups.get(id(tensor), ""), not trained, fill)
+    _refuse_shared_memory(list(found.values()))
     left_alone = {id(t): name for name, t in model.named_parameters() if id(t) not in found}
     strange = [t for group in its_groups for t in group["params"] if id(t) not in found]
     if strange and id(strange[0]) in left_alone:
@@ -241,6 +242,24 @@ def _find(model: nn.Module, its_groups: Sequence[dict[str, Any]], ignore: Sequen
     if not found:
         raise InvalidArgument("the model has no parameters")
     return list(found.values())
+
+
+def _refuse_shared_memory(found: Sequence[_Found]) -> None:
+    """Two parameters of which a write to one is a write to the other: chunks would part them."""
+    ends: list[tuple[int, int, str]] = []
+    for f in found:
+        if not f.tensor.is_meta and f.tensor.numel():
+            with torch._C.DisableTorchFunctionSubclass():
+                begin = f.tensor.data_ptr()
+                last = sum((size - 1) * stride for size, stride in zip(f.tensor.shape, f.tensor.stride()))
+            ends.append((begin, begin + (last + 1) * f.tensor.itemsize, f.name))
+    ends.sort()
+    for (_, end, name), (begin, _, other) in zip(ends, ends[1:]):
+        if begin < end:
+            raise InvalidArgument(
+                f"parameters {name} and {other} are two over the same memory, which chunks would part: make them one parameter, as by "
+                "module.weight = other.weight, or give one of them memory of its own by .data.clone()"
+            )
 
 
 def _computes_on(on: Union[str, torch.device, None], found: Sequence[_Found]) -> torch.device:

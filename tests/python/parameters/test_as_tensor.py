@@ -139,7 +139,7 @@ def test_what_cannot_be_served_is_named() -> None:
         weight.mul_(2)
     step(model, optimizer)
     model.append(nn.Linear(16, 16))
-    with pytest.raises(castor.FailedPrecondition, match="5 was added to the model after castor.wrap"):
+    with pytest.raises(castor.FailedPrecondition, match="5 was added to the model, or put in another's place, after castor.wrap"):
         model(torch.ones(2, 16))
     model, optimizer = small()
     model[0].weight = nn.Parameter(torch.zeros(32, 16))

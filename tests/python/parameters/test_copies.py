@@ -118,7 +118,7 @@ def test_states_of_a_parameter_are_read_on_demand(where: str) -> None:
         assert set(state) == set(theirs.state[p])
         for name, values in theirs.state[p].items():
             torch.testing.assert_close(state[name], values, rtol=1e-4, atol=1e-6)
-    assert len(optimizer.state) == 0, "nothing is kept"
+    assert len(optimizer.state) == len(theirs.state) and dict.__len__(optimizer.state) == 0, "nothing is kept"
 
 
 def test_a_copy_of_a_model_in_low_precision_can_be_pickled_and_given_another_type() -> None:

@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import logging
 import os
+from pathlib import Path
 from typing import Any, Callable
 
 import pytest
@@ -105,7 +107,7 @@ def test_what_is_not_in_a_step() -> None:
     model, optimizer = wrapped()
     optimizer.step()  # no gradients: torch does nothing, and so does Castor
     optimizer.step(lambda: None)
-    with pytest.raises(castor.FailedPrecondition, match="add the group"):
+    with pytest.raises(castor.FailedPrecondition, match="was put into param_groups after castor.wrap"):
         optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))]})
 
 
@@ -285,3 +287,83 @@ def test_budgets_above_the_machine_are_said(caplog: pytest.LogCaptureFixture) ->
     with caplog.at_level(logging.WARNING, "castor"):
         castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), device="1MiB", host="900TiB")
     assert "with host='900TiB' budgets are above the" in caplog.text
+
+
+def test_parameters_over_one_memory_are_refused_by_both_names() -> None:
+    def by_data(model: Any) -> None:
+        model[2].weight.data = model[0].weight.data
+
+    def overlapping(model: Any) -> None:
+        both = torch.randn(12, 8)
+        model[0].weight, model[2].weight = nn.Parameter(both[:8]), nn.Parameter(both[4:])
+
+    for tie in (by_data, overlapping):
+        model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+        tie(model)
+        with pytest.raises(castor.InvalidArgument, match=r"parameters 0\.weight and 2\.weight are two over the same memory|2\.weight and 0\.weight"):
+            castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), **ROOMY)
+    # Next to each other is not over each other, and a parameter with two names is one.
+    both = torch.randn(16, 8)
+    model[0].weight, model[2].weight = nn.Parameter(both[:8]), nn.Parameter(both[8:])
+    model[0].bias = model[2].bias
+    castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), **ROOMY)
+
+
+@pytest.mark.parametrize("replace", ["attribute", "sequential", "dict", "list", "nested"])
+def test_a_layer_in_anothers_place_is_refused_by_its_name(replace: str) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc, self.seq = nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+            self.mods, self.many = nn.ModuleDict({"h": nn.Linear(8, 8)}), nn.ModuleList([nn.Linear(8, 8)])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.many[0](self.mods["h"](self.seq(self.fc(x))))
+
+    model: Any
+    model, optimizer = castor.wrap(*((made := Model()), torch.optim.SGD(made.parameters(), lr=0.1)), **ROOMY)
+    x = torch.randn(2, 8)
+    model(x).sum().backward()
+    optimizer.step()
+    model.mods["h"] = nn.Identity()  # has nothing to train
+    frozen = nn.Linear(8, 8).requires_grad_(False)
+    model.many[0] = frozen
+    with torch.no_grad():
+        model(x)
+    if replace == "attribute":
+        name, model.fc = "fc", nn.Linear(8, 8)
+    elif replace == "sequential":
+        name, model.seq[0] = "seq.0", nn.Linear(8, 8)
+    elif replace == "dict":
+        name, model.mods["h"] = "mods.h", nn.Linear(8, 8)
+    elif replace == "list":
+        name, model.many[0] = "many.0", nn.Linear(8, 8)
+    else:
+        name, model.seq = "seq", nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+    for _ in range(2):
+        with pytest.raises(castor.FailedPrecondition, match=f"^{name} was added to the model, or put in another's place, after castor.wrap"):
+            model(x)
+
+
+def test_torchscript_is_refused_where_it_would_keep_places(tmp_path: Path) -> None:
+    x = torch.randn(2, 8)
+    model: Any
+    for budgets, traces in ((ROOMY, True), ({"device": "4KiB", "host": "64MiB"}, False)):
+        model, optimizer = castor.wrap(*((made := make()), torch.optim.SGD(made.parameters(), lr=0.1)), **budgets)
+        backward(model)
+        optimizer.step()
+        words = "TorchScript and the ONNX exporter without dynamo"
+        with pytest.raises(castor.FailedPrecondition, match=words):
+            torch.jit.script(model)
+        with pytest.raises(castor.FailedPrecondition, match=words), torch.no_grad():
+            torch.onnx.export(model, (x,), str(tmp_path / "model.onnx"), dynamo=False)
+        if traces:
+            traced = torch.jit.trace(model, x)
+            backward(model)
+            optimizer.step()
+            torch.testing.assert_close(traced(x), model(x))
+        else:
+            with pytest.raises(castor.FailedPrecondition, match=words):
+                torch.jit.trace(model, x)
+        torch.testing.assert_close(torch.jit.trace(copy.deepcopy(model), x)(x), model(x))
+        torch.testing.assert_close(torch.export.export(model, (x,), strict=False).module()(x), model(x))

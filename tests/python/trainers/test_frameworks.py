@@ -112,6 +112,32 @@ def test_lightning_trains_clips_validates_and_resumes(tmp_path: Path, by_name: b
     assert mine == pytest.approx(right)
 
 
+@pytest.mark.parametrize("by_name", [False, True])
+def test_lightning_loads_on_one_device_in_the_order_of_the_script(by_name: bool) -> None:
+    lightning = pytest.importorskip("lightning")
+    from castor.lightning import CastorStrategy
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.seen = torch.nn.Linear(1, 1), []
+
+        def training_step(self, batch: torch.Tensor, _: int) -> torch.Tensor:
+            self.seen += batch[:, 0].tolist()
+            return self.layer(batch).mean()
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.AdamW(self.parameters())
+
+    module = Module()
+    strategy = "castor_stage_3" if by_name else CastorStrategy(device="64MiB", host="64MiB")
+    trainer = lightning.Trainer(accelerator="cpu", devices=1, strategy=strategy, max_epochs=1, logger=False, enable_checkpointing=False,
+                                enable_progress_bar=False, enable_model_summary=False)
+    trainer.fit(module, torch.utils.data.DataLoader(torch.arange(8.0).reshape(8, 1), batch_size=2, shuffle=False))
+    assert module.seen == list(range(8))
+    assert len(trainer.optimizers) == 1
+
+
 def test_adapters_of_peft_are_trained_saved_and_generate(tmp_path: Path) -> None:
     peft = pytest.importorskip("peft")
 

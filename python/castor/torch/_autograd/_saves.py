@@ -137,7 +137,10 @@ class SavedTensors:
         @uncompiled
         @whole
         def pack(tensor: Tensor) -> Any:
-            p = active.get(tensor.untyped_storage().data_ptr()) if not tensor.is_meta else None
+            try:
+                p = active.get(tensor.untyped_storage().data_ptr()) if not tensor.is_meta else None
+            except RuntimeError:
+                p = None  # of a tensor of torch.export's, which has no memory
             if p is not None and tensor.dtype is p.dtype:
                 return _Saved(p, tensor.size(), tensor.stride(), tensor.storage_offset(), (runtime.step_number, _version_of(p)))
             if tensor.dtype in _HALVES:

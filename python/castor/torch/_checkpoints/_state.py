@@ -10,6 +10,7 @@ import io
 import sys
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any, Callable, Optional, Union
 
 import torch
@@ -103,12 +104,12 @@ def attach(model: nn.Module, runtime: Runtime, optimizer: CastorOptimizer) -> No
     plain_state, plain_load = model.state_dict, model.load_state_dict
 
     def state_dict(*arguments: Any, prefix: str = "", keep_vars: bool = False, destination: Any = None) -> dict[str, Any]:
-        """All ranks call it; rank 0 gets the tensors, and the others an empty dict."""
+        """All ranks call it; rank 0 gets the tensors, and the others an empty dict. What is written to them is kept, as of any model."""
         values: dict[int, torch.Tensor] = {}
         for p in runtime.params:
             found = read(p)
             if runtime.engine.world.rank == 0:
-                values[id(p.tensor)] = found.to(p.dtype)
+                values[id(p.tensor)] = runtime.given.give(found.to(p.dtype), partial(_keep, p))
         if runtime.engine.world.rank != 0:
             return OrderedDict() if destination is None else destination
         names = {prefix + name: tensor for name, tensor in model.named_parameters(remove_duplicate=False)}
@@ -174,6 +175,16 @@ def attach(model: nn.Module, runtime: Runtime, optimizer: CastorOptimizer) -> No
 
     object.__setattr__(model, "__deepcopy__", deepcopy)
     object.__setattr__(model, "__reduce_ex__", refuse_pickle)
+
+
+def _keep(p: Param, values: torch.Tensor) -> None:
+    """What a script has written into a state dictionary's tensor."""
+    if p.runtime.several:
+        raise FailedPrecondition(f"{p.name} of what model.state_dict() gave was written to, and rank 0 alone has it: give all ranks the values by "
+                                 "model.load_state_dict")
+    if values.shape == p.shape:  # else it is another tensor by now
+        exact = read(p)
+        p.write(torch.where(values == exact.to(values.dtype), exact, values.float()))
 
 
 @contextlib.contextmanager
@@ -254,7 +265,7 @@ def save(directory: str, model: nn.Module, *, extra: Any = None, background: boo
     runtime.leases.end_those_over()
     rest = {
         "step": runtime.step_number,
-        "groups": [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups],
+        "groups": [{k: v for k, v in g.items() if k != "params"} for g in optimizer.groups],
         "optimizer": optimizer.rule.rest(),
         "buffers": {name: b for name, b in model.named_buffers()},
         "ignored": runtime.ignored.values(),
@@ -280,7 +291,7 @@ def load(directory: str, model: nn.Module, *, step: Optional[int] = None, weight
     with uninterrupted():
         loaded, text = runtime.engine.load(directory, step, weights_only, convert)
         if weights_only:
-            runtime.optimizer.rule.begin_anew(runtime.optimizer.param_groups)
+            runtime.optimizer.rule.begin_anew(runtime.optimizer.groups)
         runtime.weights_changed()
         runtime.values.refresh()
         if not text:
@@ -289,7 +300,7 @@ def load(directory: str, model: nn.Module, *, step: Optional[int] = None, weight
         if not weights_only:
             optimizer = runtime.optimizer
             optimizer.rule.take_rest(rest.get("optimizer"))
-            for mine, group in zip(optimizer.param_groups, rest["groups"]):
+            for mine, group in zip(optimizer.groups, rest["groups"]):
                 mine.update(group)
             take_own(runtime, rest["random"])
         return rest["extra"]
@@ -328,7 +339,7 @@ def load_weights(model: nn.Module, folder: str) -> None:
             raise InvalidArgument(f"{name} has the shape {tuple(values.shape)} in the files and {tuple(others[name].shape)} in the model")
     with uninterrupted():
         _, text = runtime.engine.load(folder, weights_only=True, convert=True, aliases=aliases, others=list(others))
-        runtime.optimizer.rule.begin_anew(runtime.optimizer.param_groups)
+        runtime.optimizer.rule.begin_anew(runtime.optimizer.groups)
         with torch.no_grad():
             for name, values in beside.items():
                 others[name].copy_(values)

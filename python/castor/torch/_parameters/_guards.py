@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from typing import Any, Callable, NoReturn
+from typing import Any, Callable, NoReturn, Optional
 
 import torch
 from torch import nn
@@ -33,6 +33,12 @@ def refuse_grad_scaler() -> NoReturn:
     raise FailedPrecondition(
         "GradScaler cannot scale gradients that are in chunks: leave it away, give castor.wrap an initial_scale, and call "
         "optimizer.backward(loss) or optimizer.scale(loss).backward()"
+    )
+
+
+def refuse_torchscript() -> NoReturn:
+    raise FailedPrecondition(
+        "TorchScript and the ONNX exporter without dynamo keep parameters where they are now, and the next use has others there: give them copy.deepcopy(model)"
     )
 
 
@@ -75,17 +81,21 @@ def guard_optimizer(inner: torch.optim.Optimizer) -> None:
     inner.step = step  # type: ignore[method-assign]
 
 
-# Modules of wrapped models, and where what is added to each is noted.
-_wrapped: weakref.WeakKeyDictionary[nn.Module, list[str]] = weakref.WeakKeyDictionary()
+# Modules of wrapped models, and where what a script puts into each is noted: its module, and its name there.
+_Notes = list[tuple["weakref.ref[nn.Module]", str]]
+_wrapped: weakref.WeakKeyDictionary[nn.Module, _Notes] = weakref.WeakKeyDictionary()
 
 
 def _note_addition(module: nn.Module, name: str, added: Any) -> None:
     notes = _wrapped.get(module)
-    if notes is None or added is None or name in module._modules or name in module._parameters:
-        return
+    if notes is not None and added is not None and name not in module._parameters:
+        notes.append((weakref.ref(module), name))
+
+
+def _is_strange(added: Any) -> bool:
+    """Whether it has parameters to train that are in no chunk."""
     parameters = [added] if isinstance(added, nn.Parameter) else added.parameters()
-    if any(getattr(p, "_castor", None) is None for p in parameters):
-        notes.append(name)
+    return any(p.requires_grad and getattr(p, "_castor", None) is None for p in parameters)
 
 
 @functools.cache
@@ -99,7 +109,8 @@ class Replacements:
 
     def __init__(self, model: nn.Module, of: dict[int, Param], ignored: set[int]) -> None:
         """`ignored`: ids of modules that are left alone."""
-        self.added: list[str] = []
+        self._model = weakref.ref(model)
+        self.added: _Notes = []
         _watch_additions()
         for module in model.modules():
             if id(module) not in ignored:
@@ -111,14 +122,25 @@ class Replacements:
             if id(tensor) in of
         ]
 
+    def _path(self, parent: Optional[nn.Module], name: str) -> str:
+        model = self._model()
+        paths = (path for path, module in model.named_modules() if module is parent) if model is not None else ()
+        path = next(iter(paths), "")
+        return f"{path}.{name}" if path else name
+
     def check(self) -> None:
         """FailedPrecondition names the first."""
         if self.added:
-            name, self.added[:] = self.added[0], []
-            raise FailedPrecondition(
-                f"{name} was added to the model after castor.wrap, and Castor does not train it: add it before, or give castor.wrap ignore=[...] with its "
-                "parent and train it by an optimizer of its own"
-            )
+            notes, self.added[:] = list(self.added), []
+            for module, name in notes:
+                parent = module()
+                added = None if parent is None else parent._modules.get(name, parent._parameters.get(name))
+                if added is not None and _is_strange(added):
+                    self.added[:] = notes  # for the next forward
+                    raise FailedPrecondition(
+                        f"{self._path(parent, name)} was added to the model, or put in another's place, after castor.wrap, and Castor does not train it: do so "
+                        "before, or give castor.wrap ignore=[...] with its parent and train it by an optimizer of its own"
+                    )
         for parameters, key, tensor, name in self._places:
             now = parameters.get(key)
             if now is not tensor and now is not None and getattr(now, "_castor", None) is tensor._castor:

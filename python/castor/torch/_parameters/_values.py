@@ -31,11 +31,11 @@ log = logging.getLogger("castor")
 _MUCH = 256 << 20
 
 
-def _uses(values: Tensor) -> int:
+def uses_of_storage(values: Tensor) -> int:
     return torch._C._storage_Use_Count(values.untyped_storage()._cdata)
 
 
-_ALONE = _uses(torch.empty(1, device="cpu"))  # of a storage that one tensor has, and who asks
+ALONE = uses_of_storage(torch.empty(1, device="cpu"))  # of a storage that one tensor has, and who asks
 
 
 def digest_of(values: Tensor) -> int:
@@ -75,7 +75,7 @@ class _Copy:
         self.digest: Optional[int] = None  # of a copy with aliases, when it was known last
 
     def has_aliases(self) -> bool:
-        return _uses(self.values) > _ALONE
+        return uses_of_storage(self.values) > ALONE
 
     def written(self) -> bool:
         if not self.changed and self.digest is not None:
@@ -182,6 +182,7 @@ class Values:
         runtime = self._runtime
         inside = runtime.evaluating or runtime.backward or runtime.depth > 0
         if not inside:
+            runtime.given.settle()
             runtime.flush()
             runtime.engine.begin_evaluation()
         try:
