@@ -7,9 +7,11 @@
 #include <linux/magic.h>
 #include <sys/vfs.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <system_error>
 
@@ -18,6 +20,14 @@ namespace {
 
 // linux/magic.h has no name for it.
 constexpr uint64_t kRamfsMagic = 0x858458f6;
+
+// Of file systems of other machines, by the magic numbers in statfs(2) and in
+// the sources of those that are not in the kernel.
+constexpr uint64_t kNetwork[] = {
+    NFS_SUPER_MAGIC,  SMB_SUPER_MAGIC,         CIFS_SUPER_MAGIC,
+    SMB2_SUPER_MAGIC, AFS_SUPER_MAGIC,         CEPH_SUPER_MAGIC,
+    V9FS_MAGIC,       0x0bd00bd0 /* Lustre */, 0x47504653 /* GPFS */,
+    0x19830326 /* BeeGFS */};
 
 // mountinfo writes blanks and backslashes of a path as \ooo.
 std::string Unescape(const std::string& text) {
@@ -89,6 +99,7 @@ Result<FileSystemFacts> DescribeFileSystem(const std::filesystem::path& path) {
                static_cast<int64_t>(numbers.f_frsize);
   facts.in_memory = magic == TMPFS_MAGIC || magic == kRamfsMagic;
   facts.overlay = magic == OVERLAYFS_SUPER_MAGIC;
+  facts.network = std::ranges::find(kNetwork, magic) != std::end(kNetwork);
   return facts;
 }
 

@@ -20,6 +20,7 @@ struct FileSystemFacts {
   Bytes free;              // to a user without privileges; 0 likewise
   bool in_memory = false;  // tmpfs, ramfs: bytes there are host memory
   bool overlay = false;    // slow and often small
+  bool network = false;    // NFS, SMB, Ceph, Lustre and the like
 };
 
 // Unavailable where `path` does not exist or cannot be asked.

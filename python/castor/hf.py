@@ -72,6 +72,14 @@ class CastorTrainer(transformers.Trainer):
         if self.args.should_save:
             torch.save(self.lr_scheduler.state_dict(), os.path.join(output_dir, _SCHEDULER))
 
+    def _load_best_model(self) -> None:
+        """From Castor's own part of the checkpoint, where there is one: each rank takes part, and names are those of the model, whatever names files of weights have."""
+        states = os.path.join(self.state.best_model_checkpoint or "", _STATES)
+        if getattr(self.model, "_castor", None) is None or not os.path.isdir(states):
+            super()._load_best_model()
+            return
+        load(states, self.model, weights_only=True)
+
     def _load_optimizer_and_scheduler(self, checkpoint: Optional[str]) -> None:
         if checkpoint is None:
             return

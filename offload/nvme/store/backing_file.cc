@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "chunk/base/check.h"
+#include "offload/nvme/file_system_facts.h"
 #include "offload/nvme/store/preallocate.h"
 
 namespace castor {
@@ -38,6 +39,19 @@ Result<UniqueFd> OpenDirect(const std::filesystem::path& file) {
     return Unavailable(written < 0 ? ErrorText(errno) : "short write");
   }
   return fd;
+}
+
+// Kernels from 6.6 on take O_DIRECT for files in memory.
+void WarnOfMemory(const std::filesystem::path& run_directory, Log* log) {
+  const Result<FileSystemFacts> facts = DescribeFileSystem(run_directory);
+  if (log == nullptr || !facts.ok() || !facts->in_memory) return;
+  const std::string directory = run_directory.parent_path().string();
+  log->WarnOnce(
+      fmt::format("nvme.memory {}", directory),
+      fmt::format("the NVMe directory {} is on {}, which is host memory: what "
+                  "goes there counts against no budget and saves no memory. "
+                  "Give the NVMe tier a directory on a drive",
+                  directory, facts->type));
 }
 
 }  // namespace
@@ -79,6 +93,7 @@ Result<BackingFile> MakeBackingFile(const std::filesystem::path& file,
   if (direct.ok()) {
     made.fd = std::move(direct).value();
     made.direct = true;
+    WarnOfMemory(file.parent_path(), log);
   } else if (log != nullptr) {
     // Once per directory that was given: it holds that of the run.
     log->WarnOnce(

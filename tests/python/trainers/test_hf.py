@@ -37,6 +37,39 @@ def test_the_trainer_trains_saves_and_goes_on(tmp_path: Path, ranks: int) -> Non
     assert rest == got, "from the checkpoint on the same steps are made"
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_best_checkpoint_of_adapters_comes_back_on_every_rank(tmp_path: Path, ranks: int) -> None:
+    pytest.importorskip("peft")
+    best, last, again = run("castor-best", ranks, tmp_path)
+    assert best > last and again == pytest.approx(best, rel=1e-5)
+
+
+def test_the_best_checkpoint_of_experts_comes_back_whole(tmp_path: Path) -> None:
+    """Of which the files of weights have other names than the model."""
+    import torch
+    import transformers
+
+    from castor.hf import CastorTrainer
+    from hf_worker import Tokens
+
+    torch.manual_seed(0)
+    config = transformers.MixtralConfig(vocab_size=64, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2,
+                                        num_local_experts=4, max_position_embeddings=32)
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path), report_to=[], use_cpu=True, disable_tqdm=True, learning_rate=0.05, max_steps=4, save_steps=2, eval_steps=2,
+        eval_strategy="steps", load_best_model_at_end=True, metric_for_best_model="score", greater_is_better=True, per_device_train_batch_size=1,
+    )
+    scores = iter((2.0, 1.0))
+    trainer = CastorTrainer(model=transformers.MixtralForCausalLM(config), args=arguments, train_dataset=Tokens(), eval_dataset=Tokens(),
+                            castor={"device": "1MiB", "host": "1MiB"}, compute_metrics=lambda _: {"score": next(scores)})
+    trainer.train()
+    saved = {step: transformers.MixtralForCausalLM.from_pretrained(tmp_path / f"checkpoint-{step}").state_dict() for step in (2, 4)}
+    assert Path(trainer.state.best_model_checkpoint).name == "checkpoint-2"
+    for name, values in trainer.model.state_dict().items():
+        assert torch.equal(values, saved[2][name]), name
+    assert any(not torch.equal(saved[2][name], saved[4][name]) for name in saved[2] if "experts" in name)
+
+
 def test_the_log_counts_steps_that_were_not_finite(tmp_path: Path) -> None:
     import torch
     import transformers

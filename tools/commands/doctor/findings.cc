@@ -163,9 +163,12 @@ void AddDrive(const DriveFacts& drive, std::vector<Finding>* findings) {
   const FileSystemFacts& facts = drive.file_system;
   findings->push_back(
       {"folder", "folder " + shown, "files can be made there, on " + facts.type,
-       HurtsIf(facts.in_memory || facts.overlay),
+       HurtsIf(facts.in_memory || facts.overlay || facts.network),
        facts.in_memory
            ? "what goes there stays in host memory, and nothing is gained"
+       : facts.network
+           ? "a file system of another machine is slower than a drive, and "
+             "others share it"
            : "an overlay is the container's own layer: often small, and slower "
              "than the drive beneath",
        "give --nvme a folder on a drive (docker run -v)"});

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -144,6 +145,7 @@ TEST(FileSystemFactsTest, SaysWhatIsMountedOnTopAndThatItIsMemory) {
                          DescribeFileSystem(folder / "below"));
     EXPECT_EQ(facts.type, "tmpfs");
     EXPECT_TRUE(facts.in_memory);
+    EXPECT_FALSE(facts.network);
     EXPECT_FALSE(facts.overlay);
     EXPECT_GT(facts.free, Bytes(0));
     EXPECT_LE(facts.free, MiB(8));
@@ -152,6 +154,44 @@ TEST(FileSystemFactsTest, SaysWhatIsMountedOnTopAndThatItIsMemory) {
     EXPECT_EQ(DescribeFileSystem(dir.path() / "a folder b")->type,
               DescribeFileSystem(dir.path())->type);
   });
+}
+
+TEST(BackingFileTest, SaysThatADirectoryIsMemory) {
+  TempDir dir;
+  const std::filesystem::path folder = dir.path() / "folder";
+  std::filesystem::create_directory(folder);
+  for (const bool memory : {true, false}) {
+    std::vector<std::string> said;
+    const auto make = [&] {
+      Log log(
+          [&](LogLevel, std::string_view line) { said.emplace_back(line); });
+      std::filesystem::create_directory(folder / "run");
+      for (const char* name : {"a", "b"}) {
+        EXPECT_THAT(
+            MakeBackingFile(folder / "run" / name, MiB(1), &log).status(),
+            IsOk());
+      }
+    };
+    if (!memory) {
+      // The tests' own folder may be either.
+      ASSERT_OK_AND_ASSIGN(const auto facts, DescribeFileSystem(folder));
+      make();
+      if (!facts.in_memory) {
+        for (const std::string& line : said) {
+          EXPECT_THAT(line, testing::Not(Says("host memory: what goes")));
+        }
+      }
+      continue;
+    }
+    RunWithPrivateMount({.type = "tmpfs", .options = "size=8m"}, folder, [&] {
+      make();
+      // Before 6.6 a kernel refuses O_DIRECT there, which is said instead.
+      ASSERT_EQ(said.size(), 1u);
+      EXPECT_THAT(said[0],
+                  testing::AnyOf(Says("is on tmpfs, which is host memory"),
+                                 Says("refuses O_DIRECT")));
+    });
+  }
 }
 
 class PreallocateTest : public testing::Test {
