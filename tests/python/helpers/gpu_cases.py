@@ -256,10 +256,12 @@ CASES = PLAIN + (of_transformers() if importlib.util.find_spec("transformers") e
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """Some kernels of the CPU's add up by threads, and the queue's work is another thread's."""
-    before = torch.get_num_threads()
+    """Some kernels of the CPU's add up by threads, and the queue's work is another thread's. Attention leaves its fast path where a mode such as the queue is on."""
+    before, fast = torch.get_num_threads(), torch.backends.mha.get_fastpath_enabled()
     torch.set_num_threads(1)
+    torch.backends.mha.set_fastpath_enabled(False)
     yield
+    torch.backends.mha.set_fastpath_enabled(fast)
     torch.set_num_threads(before)
 
 
