@@ -4,8 +4,9 @@
 #ifndef CASTOR_COLLECTIVES_MEMORY_MEMORY_DEMAND_H_
 #define CASTOR_COLLECTIVES_MEMORY_MEMORY_DEMAND_H_
 
-// What a rank's states and slots ask of its budgets, whether budgets meet it,
-// and which change of them would. Value; its functions are pure, thread-safe.
+// The bytes that a rank's states and slots ask of its budgets, whether budgets
+// suffice, and the smallest raises that would. Value; its functions are pure,
+// thread-safe.
 
 #include <array>
 #include <cstdint>

@@ -73,7 +73,7 @@ class CastorTrainer(transformers.Trainer):
             torch.save(self.lr_scheduler.state_dict(), os.path.join(output_dir, _SCHEDULER))
 
     def _load_best_model(self) -> None:
-        """From Castor's own part of the checkpoint, where there is one: each rank takes part, and names are those of the model, whatever names files of weights have."""
+        """From Castor's own part of the checkpoint, where there is one. Every rank takes part, and its names are the model's; files of weights may have others."""
         states = os.path.join(self.state.best_model_checkpoint or "", _STATES)
         if getattr(self.model, "_castor", None) is None or not os.path.isdir(states):
             super()._load_best_model()

@@ -43,8 +43,9 @@ Result<UniqueFd> OpenDirect(const std::filesystem::path& file) {
 
 // Kernels from 6.6 on take O_DIRECT for files in memory.
 void WarnOfMemory(const std::filesystem::path& run_directory, Log* log) {
+  if (log == nullptr) return;
   const Result<FileSystemFacts> facts = DescribeFileSystem(run_directory);
-  if (log == nullptr || !facts.ok() || !facts->in_memory) return;
+  if (!facts.ok() || !facts->in_memory) return;
   const std::string directory = run_directory.parent_path().string();
   log->WarnOnce(
       fmt::format("nvme.memory {}", directory),

@@ -19,7 +19,7 @@ from castor._interrupts import uninterrupted, whole
 from castor.errors import CastorError, FailedPrecondition, InvalidArgument
 from castor.torch._model import Param, read
 from castor.torch._optimizers._bare import HOOKS
-from castor.torch._optimizers._groups import Grouping
+from castor.torch._optimizers._groups import Grouping, params_of
 from castor.torch._optimizers._rule import Groups, Rule
 from castor.torch._optimizers._states import States
 from castor.torch._parameters._ignored import norm_of, scale
@@ -243,15 +243,14 @@ class CastorOptimizer(torch.optim.Optimizer):
 
     def add_param_group(self, group: dict[str, Any]) -> None:
         if self._castor_ready:
-            params = group["params"]
-            for tensor in [params] if isinstance(params, torch.Tensor) else (params := list(params)):
+            group["params"] = params_of(group)
+            for tensor in group["params"]:
                 self._grouping.known(tensor)
-            group["params"] = params
         super().add_param_group(group)
 
     @property
     def groups(self) -> Groups:
-        """The script's groups by the engine's numbers, as the last step or `param_groups` before it had them."""
+        """For each group of the engine, the script's group with its numbers, as the last step found them."""
         return self._grouping.ordered
 
     def _params(self) -> list[Param]:

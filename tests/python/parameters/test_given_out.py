@@ -172,6 +172,13 @@ def test_what_cannot_be_kept_is_refused_by_name() -> None:
     with pytest.raises(castor.FailedPrecondition, match=r"a tensor of shape \(3,\) is no trained parameter"):
         optimizer.state[torch.zeros(3)] = {"exp_avg": torch.zeros(3)}
     model(torch.ones(1, 8)).sum().backward()
-    model.state_dict()["0.weight"].zero_()
+    kept = model.state_dict()
     with pytest.raises(castor.FailedPrecondition, match="a step is half done, with gradients of the old values of 0.weight"):
+        kept["0.weight"].zero_()
+        kept["0.bias"].zero_()
         optimizer.step()
+    # The refusal is of all of these writes, and copies that are kept are watched as before.
+    optimizer.step()
+    assert bool(model.state_dict()["0.bias"].any())
+    kept["0.bias"].zero_()
+    assert not bool(model.state_dict()["0.bias"].any())

@@ -302,7 +302,7 @@ def test_parameters_over_one_memory_are_refused_by_both_names() -> None:
         tie(model)
         with pytest.raises(castor.InvalidArgument, match=r"parameters 0\.weight and 2\.weight are two over the same memory|2\.weight and 0\.weight"):
             castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), **ROOMY)
-    # Next to each other is not over each other, and a parameter with two names is one.
+    # Parameters may lie side by side in one memory, and a parameter may have two names.
     both = torch.randn(16, 8)
     model[0].weight, model[2].weight = nn.Parameter(both[:8]), nn.Parameter(both[8:])
     model[0].bias = model[2].bias

@@ -6,8 +6,8 @@
 
 // A thread pool that holds posted tasks back, by amounts drawn from a seed:
 // work that is not ordered by events runs in orders that a first-in-first-out
-// pool hardly ever shows. A lane posts its turn when what it waits for is
-// complete, so copies, collectives and completions of the drive are all late in
+// pool hardly ever shows. A lane posts its turn when the event before it is
+// complete. So copies, collectives and completions of the drive are all late in
 // turn, some by much more than others.
 //
 // Lateness is counted in other tasks, not in time: a task that is due later

@@ -16,7 +16,8 @@ from castor.torch._optimizers._bare import same
 from castor.torch._optimizers._rule import Groups
 
 
-def _params_of(group: dict[str, Any]) -> list[torch.Tensor]:
+def params_of(group: dict[str, Any]) -> list[torch.Tensor]:
+    """Of a list, an iterator or a single tensor, as torch takes them."""
     params = group["params"]
     return [params] if isinstance(params, torch.Tensor) else list(params)
 
@@ -35,7 +36,7 @@ class Grouping:
         for p in by_tensor.values():
             if not p.frozen:
                 self._own[int(p.group[1:])].append(p)
-        self._known = [(group, _params_of(group)) for group in groups]
+        self._known = [(group, params_of(group)) for group in groups]
         self.ordered: Groups = list(groups)  # for each of the engine's groups, the script's with its numbers
         self.without: Sequence[Param] = ()  # trained parameters that are in no group any more
 
@@ -45,14 +46,14 @@ class Grouping:
             return
         placed: dict[int, dict[str, Any]] = {}
         for group in groups:
-            for tensor in _params_of(group):
+            for tensor in params_of(group):
                 p = self.known(tensor)
                 if p.number in placed:
                     raise FailedPrecondition(f"parameter {p.name} is in param_groups twice, and would be updated twice: take it out of one group")
                 placed[p.number] = group
         ordered = [self._one_group(own, placed) or before for own, before in zip(self._own, self.ordered)]
         self.without = [p for own in self._own for p in own if p.number not in placed]
-        self.ordered, self._known = ordered, [(group, _params_of(group)) for group in groups]
+        self.ordered, self._known = ordered, [(group, params_of(group)) for group in groups]
 
     def known(self, tensor: torch.Tensor) -> Param:
         """FailedPrecondition where the engine has no states of a parameter, which a script has put into a group."""

@@ -68,10 +68,11 @@ class States(dict):  # type: ignore[type-arg]
     def _there(self) -> list[Param]:
         """With a state, in the order of the groups."""
         optimizer = self._optimizer()
-        if optimizer is None:
-            return []
-        engine = optimizer.runtime.engine
-        return [p for p in optimizer._params() if not p.frozen and engine.param(p.number).updates > 0]
+        return [] if optimizer is None else [p for p in optimizer._params() if self._has(p)]
+
+    @staticmethod
+    def _has(p: Param) -> bool:
+        return not p.frozen and p.runtime.engine.param(p.number).updates > 0
 
     def __missing__(self, tensor: torch.Tensor) -> dict[str, Any]:
         optimizer, p = self._optimizer(), getattr(tensor, "_castor", None)
@@ -87,8 +88,8 @@ class States(dict):  # type: ignore[type-arg]
         return bool(self._there())
 
     def __contains__(self, tensor: object) -> bool:
-        p = getattr(tensor, "_castor", None)
-        return p is not None and any(p is one for one in self._there())
+        optimizer, p = self._optimizer(), getattr(tensor, "_castor", None)
+        return optimizer is not None and p is not None and p.runtime is optimizer.runtime and self._has(p)
 
     def get(self, tensor: torch.Tensor, default: Any = None) -> Any:
         return self[tensor] if tensor in self else default

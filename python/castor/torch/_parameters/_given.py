@@ -37,11 +37,12 @@ class _Watch:
         if self.digest is None:
             self.digest = digest_of(self.values.contiguous())
 
-    def settle(self) -> None:
+    def take_write(self) -> bool:
+        """Whether the memory was written to since the last call."""
         digest = None if self.digest is None else digest_of(self.values.contiguous())
-        if self.values._version != self.version or digest != self.digest:
-            self.version, self.digest = self.values._version, digest
-            self.keep(self.values)
+        written = self.values._version != self.version or digest != self.digest
+        self.version, self.digest = self.values._version, digest
+        return written
 
 
 class GivenOut(Tensor):
@@ -99,11 +100,11 @@ class Given:
         return bool(self._watches)
 
     def settle(self) -> None:
-        """Keeps what was written, and forgets the copies that nobody has."""
-        watches, self._watches = self._watches, []
-        for watch in watches:
-            watch.settle()
-        self._watches += [watch for watch in watches if not watch.is_alone()]
+        """Keeps what was written, and forgets the copies that nobody has. Where a write is refused, so are all that came since the last call."""
+        written = [watch for watch in self._watches if watch.take_write()]
+        self._watches = [watch for watch in self._watches if not watch.is_alone()]
+        for watch in written:
+            watch.keep(watch.values)
 
     def close(self) -> None:
         """The model is gone."""
