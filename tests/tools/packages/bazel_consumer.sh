@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
 
-# Builds and runs programs of another Bazel workspace, which names a clone of this repository as a local_repository. Part of
-# tools/test.sh --sanitizers: it builds the engine once more, since paths are other ones there.
+# Programs of another Bazel workspace, which names a clone of this repository as a local_repository. Part of tools/test.sh --sanitizers.
+#
+# A chunk-size search is built and run. Trainers in C++ and C are compiled alone: to build the engine once more takes five minutes, since paths
+# are other paths there, and install_test.sh runs the same trainers.
 #
 #   tests/tools/packages/bazel_consumer.sh SCRATCH
 
@@ -14,7 +16,7 @@ here=$(dirname "$(dirname "$(dirname "$(dirname "$(realpath "$0")")")")")
 git clone --quiet "$here" "$scratch/castor"
 mkdir "$scratch/consumer"
 cd "$scratch/consumer"
-cp "$here/tests/tools/packages/engine_consumer.cc" "$here/tools/examples/c/train_lm.c" .
+cp "$here/tests/tools/packages/"{engine,search}_consumer.cc "$here/tools/examples/c/train_lm.c" .
 cat >WORKSPACE <<END
 workspace(name = "consumer")
 
@@ -40,6 +42,12 @@ cc_binary(
 )
 
 cc_binary(
+    name = "search_consumer",
+    srcs = ["search_consumer.cc"],
+    deps = ["@castor//chunk:chunk_size_search"],
+)
+
+cc_binary(
     name = "train_lm",
     srcs = ["train_lm.c"],
     linkopts = ["-lm", "-pthread"],
@@ -50,10 +58,12 @@ cat >.bazelrc <<'END'
 build --nosandbox_debug --strategy=CppCompile=local --strategy=CppArchive=local --define=castor_compiled_headers=on
 build --cxxopt=-std=c++20 --host_cxxopt=-std=c++20 --copt=-ffp-contract=off
 END
+build=(/usr/bin/bazel --batch build --copt=-O0 --curses=no --noshow_progress --show_result=0)
 # Every door may be named; what is behind those of hardware is not built here.
-/usr/bin/bazel --batch build --nobuild --curses=no --noshow_progress --show_result=0 //:doors
-# Optimizing takes twice the time, and it is not this that is tried here.
-/usr/bin/bazel --batch build --copt=-O0 --curses=no --noshow_progress --show_result=0 //...
-[[ $(bazel-bin/engine_consumer) =~ ^[0-9a-f]{16}$ ]]
-[[ $(bazel-bin/train_lm "$here/README.md" 20 | tail -1) == "weight digest after step 20: "* ]]
+"${build[@]}" --nobuild //:doors
+"${build[@]}" --output_groups=compilation_outputs //:engine_consumer //:train_lm
+compiled=$(find -L bazel-bin/_objs -name '*.o' | wc -l)
+((compiled == 2)) || { echo "2 trainers are to be compiled, and $compiled were" >&2; exit 1; }
+"${build[@]}" //:search_consumer
+[[ $(bazel-bin/search_consumer) == [1-9]*" chunks" ]]
 /usr/bin/bazel --batch clean --expunge
