@@ -207,7 +207,7 @@ Result<Slot> MemoryManager::TakeSlot(int32_t slot_class, ChunkId wanted_for,
         HeldChunks(slot_class),
         options_.grow_slots ? "" : "declare this moment at Seal(), or "));
   }
-  CASTOR_RETURN_IF_ERROR(BackSlots(slot_class, 1));
+  CASTOR_RETURN_IF_ERROR(BackSlots(slot_class, 1, wanted_for));
   CASTOR_ASSIGN_OR_RETURN(Slot slot, options_.device->Take(slot_class, hold));
   RecordTierBytes();
   return slot;

@@ -99,7 +99,11 @@ class ChunkSource {
   virtual Status LeastOfRanks(std::span<int64_t> /*words*/) {
     return OkStatus();
   }
-  // This rank cannot go on, whatever others do.
+  // Whether no other rank waits for gathers of this rank: then a use that this
+  // rank refuses is refused, and nothing else.
+  virtual bool DecidesAlone() const { return false; }
+  // This rank cannot go on, whatever others do. Not asked of a rank that
+  // decides alone.
   virtual void Failed(const Status&) {}
 };
 
@@ -405,7 +409,10 @@ class MemoryManager {
   Result<bool> MakeSlots(int32_t slot_class);
   // Sees to it that as many slots are free as all ranks count, whatever is on
   // lease for longer here.
-  Status BackSlots(int32_t slot_class, int64_t slots);
+  // A rank that decides alone drops other copies where memory lacks, if
+  // `wanted_for` says for which chunk.
+  Status BackSlots(int32_t slot_class, int64_t slots,
+                   std::optional<ChunkId> wanted_for);
   bool own_ends() const { return options_.own_lease_ends; }
   // Of a use of a chunk that lies at pin.data().
   void NoteUse(ChunkPin& pin);

@@ -159,11 +159,12 @@ class ZeroEngine::Impl final : public ChunkSource {
   bool Cancel(ChunkId chunk) override;
   void Raise(ChunkId chunk) override;
   void BeforeUse() override { FollowPlan(std::nullopt, false); }
-  // A rank that keeps whole parameters decides by itself.
+  // As a rank that keeps whole parameters does.
+  bool DecidesAlone() const override {
+    return sharding_.replicated(StateKind::kParam);
+  }
   Status LeastOfRanks(std::span<int64_t> words) override {
-    return sharding_.replicated(StateKind::kParam)
-               ? OkStatus()
-               : LeastOf(words, "uses that ended");
+    return DecidesAlone() ? OkStatus() : LeastOf(words, "uses that ended");
   }
   void Failed(const Status& status) override { Fail(status).IgnoreError(); }
 

@@ -22,6 +22,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -39,15 +40,21 @@ int64_t MemoryManager::FreeSlots(int32_t slot_class) const {
   return free;
 }
 
-Status MemoryManager::BackSlots(int32_t slot_class, int64_t slots) {
+Status MemoryManager::BackSlots(int32_t slot_class, int64_t slots,
+                                std::optional<ChunkId> wanted_for) {
+  const bool alone = options_.source->DecidesAlone();
   while (options_.device->free_slots(slot_class) <
          std::min(slots, FreeSlots(slot_class))) {
     Status added = options_.add_slot(slot_class);
+    if (!added.ok() && alone && wanted_for.has_value() &&
+        DropOne(slot_class, *wanted_for)) {
+      continue;
+    }
     if (!added.ok()) {
       added = added.WithContext(
           "leases that outlive their use in the recorded step hold slots that "
           "are needed: end them sooner, or hold less at once");
-      options_.source->Failed(added);
+      if (!alone) options_.source->Failed(added);
       return added;
     }
     ++extra_slots_[static_cast<size_t>(slot_class)];
@@ -88,7 +95,7 @@ Result<bool> MemoryManager::MakeSlots(int32_t slot_class) {
   if (made) return true;
   if (words_[0] == 0) return false;
   if (Status added = options_.add_slot(slot_class); !added.ok()) {
-    options_.source->Failed(added);
+    if (!options_.source->DecidesAlone()) options_.source->Failed(added);
     return added;
   }
   ++options_.problem.slots[static_cast<size_t>(slot_class)];

@@ -276,7 +276,9 @@ void MemoryManager::BeginStep(int32_t step) {
   DropShards(initial_shards_);
   for (size_t k = 0; k < options_.problem.slots.size(); ++k) {
     const auto slot_class = static_cast<int32_t>(k);
-    if (!BackSlots(slot_class, plan_.ShardSlots(k)).ok()) return;
+    const Status backed = BackSlots(slot_class, plan_.ShardSlots(k), {});
+    // Fewer shards stay, where that is nobody else's affair.
+    if (!backed.ok() && !options_.source->DecidesAlone()) return;
     shards_.Hold(slot_class, plan_.ShardSlots(k));
   }
   if (!plan_.shard_slots.empty()) RecordTierBytes();

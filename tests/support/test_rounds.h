@@ -6,33 +6,22 @@
 
 // How much a test tries. The plain build draws for wrong answers, as often as
 // asked for. Sanitizers look at the code that a draw runs through, take five to
-// ten times as long for it, and see all of it sooner: an eighth.
+// ten times as long, and see all of the code sooner: an eighth of the rounds.
+//
+// CASTOR_TEST_ONE_IN of the environment, 1 or more, says another share than an
+// eighth, or a share for the plain build. A program that runs a second time in
+// another setting takes a part that way.
 
 namespace castor {
 
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-#define CASTOR_TEST_ONE_IN 8
-#define CASTOR_TEST_STRIDE 11
-#endif
-#endif
-#ifndef CASTOR_TEST_ONE_IN
-#define CASTOR_TEST_ONE_IN 1
-#define CASTOR_TEST_STRIDE 1
-#endif
+// `plain`, or the share of `plain` that is tried here; at least 1 where `plain`
+// is.
+int TestRounds(int plain);
 
-// `plain`, or at least that part of it where a sanitizer watches.
-constexpr int TestRounds(int plain) {
-  return (plain + CASTOR_TEST_ONE_IN - 1) / CASTOR_TEST_ONE_IN;
-}
-
-// For tests that go through every combination of a few settings: they run each
-// TestStride()-th, which where a sanitizer watches is one in eleven, so that
-// all values of settings that have few are met.
-constexpr int TestStride() { return CASTOR_TEST_STRIDE; }
-
-#undef CASTOR_TEST_ONE_IN
-#undef CASTOR_TEST_STRIDE
+// Tests that go through every combination of a few settings run each
+// TestStride()-th: one in 11 where an eighth is tried, so that all values of
+// settings that have few are met.
+int TestStride();
 
 }  // namespace castor
 

@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple, Optional
 
 import torch
 from torch._functorch import eager_transforms, vmap
@@ -83,19 +83,40 @@ def _disable_saved_tensors_hooks(message: str) -> Iterator[None]:
 
 
 _plain_backward = torch.autograd.graph._engine_run_backward
-_backwards: list[tuple[FrameType, int]] = []  # under way, with the thread of each
+
+
+class _Backward(NamedTuple):
+    """A backward under way."""
+
+    frame: FrameType
+    thread: int
+    outermost: Optional[_Backward]  # the backward that has called this one, with others between them or not
+
+
+_backwards: list[_Backward] = []
 
 
 def backward_under_way() -> tuple[FrameType, int]:
-    """The frame of the backward of which the caller is a part, and that frame's thread, which waits where autograd has threads of its own."""
+    """The frame of the outermost backward around the caller, and that frame's thread, which waits where autograd has threads of its own."""
     me = threading.get_ident()
-    found = [one for one in _backwards if one[1] == me] or _backwards
-    return found[-1] if found else (sys._getframe(1), me)
+    found = [one for one in _backwards if one.thread == me] or _backwards
+    if not found:
+        return sys._getframe(1), me
+    outermost = found[-1].outermost or found[-1]
+    return outermost.frame, outermost.thread
 
 
 def _run_backward(*arguments: Any, **keywords: Any) -> Any:
     """A model has its turn to the end of the backward that reached it, however the backward ends."""
-    one = sys._getframe(), threading.get_ident()
+    me = threading.get_ident()
+    outermost = None
+    if _backwards and torch._C._current_graph_task_id() != -1:
+        around = ([other for other in _backwards if other.thread == me] or _backwards)[-1]
+        outermost = around.outermost or around
+    if outermost is None:
+        for owner in list(_owners):
+            owner.wait_for_backward()
+    one = _Backward(sys._getframe(), me, outermost)
     _backwards.append(one)
     try:
         return _checked_backward(*arguments, **keywords)
@@ -105,7 +126,7 @@ def _run_backward(*arguments: Any, **keywords: Any) -> Any:
     finally:
         _backwards.remove(one)
         for owner in list(_owners):
-            owner.backward_is_over(one[0])
+            owner.backward_is_over(one.frame)
         del one  # a frame that refers to itself would keep its arguments
 
 

@@ -158,7 +158,12 @@ class Runtime:
 
     def is_inside(self) -> bool:
         """Whether the caller belongs to the forward under way."""
-        return levels_to(self.turn.frame) > 0 or (self.backward and _graph_task() != -1 and self.turn.thread != threading.get_ident())
+        return levels_to(self.turn.frame) > 0 or (self.is_in_backward() and self.turn.thread != threading.get_ident())
+
+    def is_in_backward(self) -> bool:
+        """Whether the caller belongs to the backward under way, which other threads may run, and other backwards of other threads beside it."""
+        task = _graph_task()
+        return self.backward and task != -1 and (task == self.task or _patches.backward_under_way()[1] == self.turn.thread)
 
     @whole
     @uncompiled
@@ -209,14 +214,15 @@ class Runtime:
     def _take_turn(self, frame: FrameType) -> None:
         """For a forward, unless it is a part of a backward."""
         defer_handlers()
-        if (not self.backward or _graph_task() == -1) and self.turn.take(frame):
+        if not self.is_in_backward() and self.turn.take(frame):
             self._holds = frame
 
     def _forget_what_failed(self) -> None:
         """Nothing is under way: an exception has ended what looks so."""
         if self.depth:
             self._forget_forward()
-        self.forget_backward_that_failed()
+        if self.backward:
+            self._forget_backward()
 
     def _give_turn(self) -> None:
         frame, self._holds = self._holds, None
@@ -299,9 +305,13 @@ class Runtime:
 
     @whole
     def backward_begins(self, _gradient: Any = None) -> None:
-        if self.backward and _graph_task() != -1:
+        if self.backward and (_graph_task() == self.task or self.is_in_backward()):
             return
-        self.turn.take(*_patches.backward_under_way())
+        frame, thread = _patches.backward_under_way()
+        if self.backward and thread != threading.get_ident() and self.turn.lives():
+            # A thread of autograd's own, which computes both backwards: the other would never end.
+            raise FailedPrecondition("another thread computes with this model")
+        self.turn.take(frame, thread)
         if self.values.unsettled:
             self.values.settle()
         # What is read between a forward and its backward ends the micro-batch that the forward began.
@@ -334,9 +344,15 @@ class Runtime:
             self.ignored.average()
 
     def forget_backward_that_failed(self) -> None:
-        """Where an exception has ended one, and nobody has noticed yet."""
-        if self.backward and _graph_task() == -1:
+        """Where an exception has ended one, and nobody has noticed yet. The caller has the turn."""
+        if self.backward and not self.is_in_backward():
             self._forget_backward()
+
+    def wait_for_backward(self) -> None:
+        """Waits for a backward of another thread where autograd would compute both in one thread of its own, as on a GPU."""
+        if self.backward and self.device.follow is not None and not self.is_in_backward():
+            with self.turn:
+                pass
 
     @whole
     def backward_is_over(self, frame: FrameType) -> None:
@@ -359,7 +375,7 @@ class Runtime:
 
     def _recover(self) -> None:
         """Torch ran out of memory since the last forward, and the program goes on."""
-        if self.backward and _graph_task() != -1:
+        if self.is_in_backward():
             return
         self.out_of_memory = False
         if self.backward:

@@ -18,6 +18,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/collectives/c_api/c_engine.h"
+#include "tests/support/test_rounds.h"
 
 namespace castor {
 namespace {
@@ -92,6 +93,7 @@ std::string ToldInC(const std::string& words) {
 }
 
 TEST(CMessagesTest, EveryCallThatMessagesNameIsOneOfTheHeader) {
+  if (TestStride() > 1) GTEST_SKIP() << "it reads sources, and runs none";
   const std::string declared = TextOf(kHeader);
   const std::set<std::string> methods = EngineMethods();
   EXPECT_GT(methods.size(), 25u);

@@ -195,7 +195,7 @@ TEST_F(ZeroEngineTest, WhatDeadlinesLackIsSaidOnce) {
 }
 
 TEST_F(ZeroEngineTest, ShardsKeptOnTheDeviceChangeNoBit) {
-  constexpr uint64_t kOrders = TestRounds(6);
+  const auto orders = static_cast<uint64_t>(TestRounds(6));
   for (const bool nvme : {false, true}) {
     ToyModel model = MakeToyModel(21, 24, 2000, DType::kF32);
     for (size_t p = 0; nvme && p < model.params.size(); p += 3) {
@@ -215,7 +215,7 @@ TEST_F(ZeroEngineTest, ShardsKeptOnTheDeviceChangeNoBit) {
     ExpectEqual(on_demand, want);
     EXPECT_EQ(on_demand.stats.fetches, on_demand.stats.gathers);
     options.policy = PlanPolicy::kPlanned;
-    for (uint64_t seed = 0; seed <= kOrders; ++seed) {
+    for (uint64_t seed = 0; seed <= orders; ++seed) {
       // On threads here and in an order drawn there, where a sanitizer watches.
       if (TestStride() > 1 && (seed > 0) != nvme) continue;
       SCOPED_TRACE(testing::Message() << "NVMe " << nvme << " seed " << seed);
@@ -331,12 +331,12 @@ TEST_F(ZeroEngineTest, GradientsThatDoNotLookAtTheWeightsChangeNoBit) {
   run.micro_batches = 2;
   run.blind = true;
   run.skipped = 0.4;
-  constexpr uint64_t kOrders = TestRounds(12);
+  const auto orders = static_cast<uint64_t>(TestRounds(12));
   for (const ToyModel& model : models) {
     for (int world : {1, 2}) {
       const ToyResult want =
           TrainToyReference(model, run, world, 0.05, OptimizerOptions());
-      for (uint64_t seed = 1; seed <= kOrders; ++seed) {
+      for (uint64_t seed = 1; seed <= orders; ++seed) {
         SCOPED_TRACE(testing::Message()
                      << model.params.size() << " parameters, world " << world
                      << " seed " << seed);

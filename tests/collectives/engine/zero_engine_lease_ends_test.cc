@@ -218,6 +218,72 @@ TEST_F(ZeroEngineLeaseEndsTest, WhateverElseAStepDoesEqualsPlainArrays) {
   EXPECT_GT(grown, 0);
 }
 
+// As threads do that read a model which another thread trains.
+TEST_F(OneRankEngineTest, LeasesThatTakeAllSlotsAreRefusedOnceNotForGood) {
+  for (const bool evaluates : {false, true}) {
+    SCOPED_TRACE(testing::Message() << "evaluates " << evaluates);
+    ids_.clear();
+    ZeroOptions options = Tight(3, KiB(40), KiB(400));
+    options.own_lease_ends = true;
+    options.keep_copies = false;
+    options.home_limits.emplace();
+    Open(options, 16);  // eight chunks
+    SealOptions declared;
+    declared.grow = true;
+    declared.held = {{{ids_[0], ids_[2]}, {ids_[0], ids_[1]}}};
+    ASSERT_THAT(engine_->Seal(declared), IsOk());
+    std::vector<int> backward(16);
+    std::iota(backward.rbegin(), backward.rend(), 0);
+    const auto step = [&] {
+      for (int p = 0; p < 16; ++p) ASSERT_THAT(Acquire(p), IsOk());
+      Backward(backward);
+      ASSERT_THAT(engine_->Step(0.0), IsOk());
+    };
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_THAT(engine_->BeginMicroBatch(true), IsOk());
+      step();
+    }
+    int refused = 0;
+    for (size_t held = 1; held <= 8; ++held) {
+      std::vector<ParamLease> leases;
+      ASSERT_THAT(engine_->BeginMicroBatch(true), IsOk());
+      EvaluateScope scope;
+      if (evaluates) {
+        Result<EvaluateScope> begun = engine_->Evaluate();
+        ASSERT_THAT(begun, IsOk());
+        scope = *std::move(begun);
+      }
+      for (int p = 0; p < 16; ++p) {
+        Result<ParamLease> lease = Acquire(p);
+        if (!lease.ok()) {
+          ASSERT_THAT(lease, StatusIs(ErrorCode::kInfeasible));
+          ++refused;
+          break;
+        }
+        if (p % 2 == 0 && leases.size() < held) {
+          leases.push_back(*std::move(lease));
+        }
+      }
+      scope = EvaluateScope();
+      // Some end before the step is given up, and some behind it.
+      leases.resize(leases.size() / 2);
+      ASSERT_THAT(engine_->Abandon(), IsOk());
+      if (held % 2 == 0) leases.clear();
+      ASSERT_THAT(engine_->BeginMicroBatch(true), IsOk());
+      leases.clear();
+      step();
+      if (HasFatalFailure()) return;
+    }
+    EXPECT_GT(refused, 0);
+    ExpectInitialValues(1);
+    ASSERT_THAT(engine_->Close(), IsOk());
+    engine_.reset();
+    InProcessOptions in_process;
+    in_process.executor = &pool_;
+    world_ = MakeInProcessWorld(in_process);
+  }
+}
+
 // Moments that may lack something: states stay off the device, though it has
 // room, and a step that holds more than they say gets slots; placed anew, the
 // states use the room.

@@ -345,8 +345,8 @@ class ZeroEngineRandomTest : public testing::Test {
 TEST_F(ZeroEngineRandomTest, AnyConfigurationEqualsPlainArraysBitByBit) {
   const uint64_t seed = TestSeed(20);
   // Where a sanitizer watches, as many as it takes to meet each kind.
-  constexpr int kTrainings = TestStride() > 1 ? 30 : 160;
-  for (int i = 0; i < kTrainings; ++i) {
+  const int trainings = TestStride() > 1 ? 30 : 160;
+  for (int i = 0; i < trainings; ++i) {
     Draw draw = DrawTraining(seed + static_cast<uint64_t>(i));
     DrawSemantics(draw);
     DrawReuse(draw);
@@ -357,13 +357,13 @@ TEST_F(ZeroEngineRandomTest, AnyConfigurationEqualsPlainArraysBitByBit) {
     }
   }
   // The draw is worth something only while all of it happens.
-  EXPECT_GT(from_host_, kTrainings / 12);
-  EXPECT_GT(from_nvme_, kTrainings / 12);
-  EXPECT_GT(prefetching_, kTrainings / 12);
-  EXPECT_GT(diverging_, kTrainings / 12);
-  EXPECT_GT(updating_early_, kTrainings / 48);
-  EXPECT_GT(over_homes_, kTrainings / 48);
-  EXPECT_GT(over_copies_, kTrainings / 12);
+  EXPECT_GT(from_host_, trainings / 12);
+  EXPECT_GT(from_nvme_, trainings / 12);
+  EXPECT_GT(prefetching_, trainings / 12);
+  EXPECT_GT(diverging_, trainings / 12);
+  EXPECT_GT(updating_early_, trainings / 48);
+  EXPECT_GT(over_homes_, trainings / 48);
+  EXPECT_GT(over_copies_, trainings / 12);
 }
 
 }  // namespace

@@ -190,8 +190,8 @@ TEST_F(ZeroEngineReuseTest, NoOrderOfWorkChangesABit) {
   run.worker_lanes = 3;
   const ToyResult want =
       TrainToyReference(model, run, 2, 0.05, OptimizerOptions());
-  constexpr uint64_t kOrders = TestRounds(16);
-  for (uint64_t seed = 1; seed <= kOrders; ++seed) {
+  const auto orders = static_cast<uint64_t>(TestRounds(16));
+  for (uint64_t seed = 1; seed <= orders; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     ShufflingExecutor executor(seed);
     ZeroOptions options = Reusing(Roomy(static_cast<int>(seed % 4)));

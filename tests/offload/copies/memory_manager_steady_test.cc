@@ -80,11 +80,11 @@ void Repeat(PlanProblem problem, PlanPolicy policy) {
   const int64_t gathers = manager.stats().gathers - gathers_before;
   const int64_t takes = machine.device->stats().takes - takes_before;
   const int64_t allocated = allocations;
-  constexpr int kSteps = TestRounds(5000);
-  for (int32_t i = 0; i < kSteps; ++i) step(6 + i);
+  const int steps = TestRounds(5000);
+  for (int32_t i = 0; i < steps; ++i) step(6 + i);
   EXPECT_EQ(allocations - allocated, 0);
-  EXPECT_EQ(manager.stats().gathers - gathers_before, gathers * (kSteps + 1));
-  EXPECT_EQ(machine.device->stats().takes - takes_before, takes * (kSteps + 1));
+  EXPECT_EQ(manager.stats().gathers - gathers_before, gathers * (steps + 1));
+  EXPECT_EQ(machine.device->stats().takes - takes_before, takes * (steps + 1));
   EXPECT_EQ(manager.stats().divergences, 0);
   EXPECT_LE(machine.device->stats().peak, kMachineSlot * 8);
   EXPECT_EQ(manager.stats().fetches < manager.stats().gathers,

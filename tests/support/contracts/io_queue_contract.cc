@@ -92,7 +92,7 @@ TEST_P(IoQueueContract, KeepsRandomTransfersOfSeveralThreadsApart) {
   const uint64_t seed = TestSeed(71);
   UniqueFd fd = OpenFile(dir_.File("data"));
   constexpr Bytes kRegion = MiB(2);
-  constexpr int kRounds = std::max(8, TestRounds(30));
+  const int rounds = std::max(8, TestRounds(30));
   std::vector<std::thread> threads;
   std::atomic<int> failures = 0;
   for (int t = 0; t < 4; ++t) {
@@ -102,7 +102,7 @@ TEST_P(IoQueueContract, KeepsRandomTransfersOfSeveralThreadsApart) {
       AlignedBytes model(kRegion), read(kRegion);
       const Bytes start = kRegion * t;
       if (!Write(*queue, fd.get(), start, model.span()).ok()) ++failures;
-      for (int i = 0; i < kRounds; ++i) {
+      for (int i = 0; i < rounds; ++i) {
         const Bytes from(static_cast<int64_t>(random() % (1 << 21)));
         const Bytes size(static_cast<int64_t>(
             random() % static_cast<uint64_t>((kRegion - from).count()) + 1));

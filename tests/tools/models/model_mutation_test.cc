@@ -30,11 +30,11 @@
 namespace castor {
 namespace {
 
-constexpr int kFileRounds = TestRounds(250);
+constexpr int kFileRounds = 250;
 // Where there are ten files, each of whose texts is damaged in memory too.
-constexpr int kFamilyFileRounds = TestRounds(50);
-constexpr int kMemoryRounds = TestRounds(5000);
-constexpr int kFamilyMemoryRounds = TestRounds(2000);
+constexpr int kFamilyFileRounds = 50;
+constexpr int kMemoryRounds = 5000;
+constexpr int kFamilyMemoryRounds = 2000;
 
 uint64_t Seed() {
   const char* given = std::getenv("CASTOR_SEED");
@@ -113,7 +113,7 @@ void MutateFile(const std::string& name, const std::string& valid,
   const TempFolder folder;
   const Result<ModelList> whole = ReadModel(folder.Write(name, valid), {});
   ASSERT_TRUE(whole.ok()) << whole.status();
-  for (int i = 0; i < rounds; ++i) {
+  for (int i = 0; i < TestRounds(rounds); ++i) {
     const std::string bytes = mutator.Mutate(valid);
     ExpectSane(folder.Write(name, bytes), RandomOptions(mutator), bytes);
     if (testing::Test::HasFailure()) return;
@@ -134,7 +134,7 @@ TEST(ModelMutationTest, SafetensorsHeader) {
   const TempFolder folder;
   uint64_t data_bytes = 0;
   const std::string json = SafetensorsJson(kModel, &data_bytes);
-  for (int i = 0; i < kFileRounds; ++i) {
+  for (int i = 0; i < TestRounds(kFileRounds); ++i) {
     const std::string bytes = mutator.Mutate(json);
     ExpectSane(
         folder.Write("a.safetensors", SafetensorsFile(bytes, data_bytes)),
@@ -157,7 +157,7 @@ TEST(ModelMutationTest, Index) {
   const std::string name = "m.safetensors.index.json";
   const Result<ModelList> whole = ReadModel(folder.Write(name, valid), {});
   ASSERT_TRUE(whole.ok()) << whole.status();
-  for (int i = 0; i < kFileRounds; ++i) {
+  for (int i = 0; i < TestRounds(kFileRounds); ++i) {
     const std::string bytes = mutator.Mutate(valid);
     ExpectSane(folder.Write(name, bytes), RandomOptions(mutator), bytes);
     if (testing::Test::HasFailure()) return;
@@ -173,7 +173,7 @@ void MutateText(const std::string& valid,
   ByteMutator mutator(seed, ParserTokens());
   const Status whole = parse(valid);
   ASSERT_TRUE(whole.ok()) << whole;
-  for (int i = 0; i < rounds; ++i) {
+  for (int i = 0; i < TestRounds(rounds); ++i) {
     const std::string bytes = mutator.Mutate(valid);
     const Status status = parse(bytes);
     ASSERT_TRUE(status.ok() || status.code() == ErrorCode::kMalformed)

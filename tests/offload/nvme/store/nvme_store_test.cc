@@ -269,8 +269,8 @@ TEST_P(NvmeStoreTest, ManyTransfersInFlightKeepApart) {
     model.emplace_back(kSlot);
     read.emplace_back(kSlot);
   }
-  constexpr int kRounds = std::max(100, TestRounds(400));
-  for (int step = 0; step < kRounds; ++step) {
+  const int rounds = std::max(100, TestRounds(400));
+  for (int step = 0; step < rounds; ++step) {
     const size_t slot = random() % kSlots;
     const Bytes offset = kSlot * static_cast<int64_t>(slot);
     if (size[slot] == Bytes(0) || random() % 2 == 0) {
