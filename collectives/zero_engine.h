@@ -153,6 +153,10 @@ class ParamLease {
     std::vector<const void*> data;
     // How often each is held, where that matters (GradMode::kReuse).
     std::vector<int32_t*> counts;
+    // With ZeroOptions::poison: the lanes that read copies, and who fills these
+    // copies with NaN behind the lanes.
+    std::vector<Lane*> lanes;
+    std::function<void(std::span<Lane* const>)> poison;
     std::vector<Held*>* spare = nullptr;  // where it goes back to
   };
 

@@ -145,7 +145,8 @@ struct ZeroOptions {
 
   // Whether device memory that is given up (copies of chunks, gradients,
   // leases) is filled with NaN, so that a trainer that reads it too late sees
-  // that.
+  // that. Each lease of parameters has a copy of its own then, beside the
+  // device budget, though the chunk stays on the device.
   bool poison = false;
 
   // Performance.

@@ -45,6 +45,7 @@
 #include "collectives/checkpoint/checkpoint_plan.h"
 #include "collectives/checkpoint/folder_hold.h"
 #include "collectives/custom_update.h"
+#include "collectives/engine/lease_copies.h"
 #include "collectives/engine/update_work.h"
 #include "collectives/engine/zero_engine_parts.h"
 #include "collectives/loss_scaler.h"
@@ -171,6 +172,10 @@ class ZeroEngine::Impl final : public ChunkSource {
  private:
   enum class Phase : uint8_t { kOpen, kSealed, kClosed };
 
+  // Puts copies in place of what the lease has (ZeroOptions::poison).
+  Status CopyForLease(std::span<const ParamId> params, Lane& lane,
+                      ParamLease::Held& held);
+
   // Of a Position, for what happens between two accesses.
   static constexpr int kPositionBits = 24;
 
@@ -183,6 +188,7 @@ class ZeroEngine::Impl final : public ChunkSource {
 
   using Param = internal::EngineParam;
   using ChunkGrad = internal::ChunkGrad;
+  using LeaseCopies = internal::LeaseCopies;
   using Segment = internal::Segment;
   using ParkedShard = internal::ParkedShard;
   using ParkPlan = internal::ParkPlan;
@@ -565,6 +571,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   // Lent to the trainer; the spare ones are not, just now.
   std::vector<std::unique_ptr<ParamLease::Held>> leases_of_params_;
   std::vector<ParamLease::Held*> spare_leases_;
+  std::unique_ptr<LeaseCopies> lease_copies_;  // null: none were made
   std::unique_ptr<MemoryManager> manager_;
   std::vector<ChunkGrad> grads_;  // by ChunkId
   int headroom_ = 0;              // of their sums

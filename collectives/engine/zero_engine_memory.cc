@@ -192,6 +192,7 @@ Status ZeroEngine::Impl::BuildStore() {
 }
 
 void ZeroEngine::Impl::DropMemory() {
+  lease_copies_.reset();
   manager_.reset();
   store_.reset();
   device_lane_.reset();
@@ -202,6 +203,7 @@ void ZeroEngine::Impl::DropMemory() {
 }
 
 Status ZeroEngine::Impl::CloseMemory() {
+  lease_copies_.reset();
   const FailureLog failures;
   const auto note = [&](const Status& status) {
     if (!status.ok()) failures.Add(status);

@@ -2,9 +2,13 @@
 // SPDX-FileCopyrightText: The Castor Authors
 
 #include <algorithm>
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <utility>
+#include <vector>
 
+#include "collectives/engine/lease_copies.h"
 #include "collectives/engine/zero_engine_impl.h"
 
 namespace castor {
@@ -155,9 +159,41 @@ Result<ParamLease> ZeroEngine::Impl::Acquire(std::span<const ParamId> params,
     }
     held.data.push_back(pin->data() + params_[id.index()].offset.count());
   }
+  if (options_.poison) {
+    CASTOR_RETURN_IF_ERROR(CopyForLease(params, lane, held));
+  }
   // On a lane that waits at once, a failed copy is known by now.
   CASTOR_RETURN_IF_ERROR(lane.status());
   return lease;
+}
+
+Status ZeroEngine::Impl::CopyForLease(std::span<const ParamId> params,
+                                      Lane& lane, ParamLease::Held& held) {
+  if (lease_copies_ == nullptr) {
+    lease_copies_ = std::make_unique<LeaseCopies>(&pools_->device());
+  }
+  std::vector<LeaseCopies::Copy*> copies;
+  // Those that were made before one fails go back too.
+  held.lanes.push_back(&lane);
+  Status status;
+  for (size_t i = 0; i < params.size() && status.ok(); ++i) {
+    if (held.data[i] == nullptr) continue;
+    const Param& param = params_[params[i].index()];
+    Result<LeaseCopies::Copy*> copy = lease_copies_->Make(
+        params[i], static_cast<const std::byte*>(held.data[i]),
+        BytesOf(param.size, param.spec.dtype), lane);
+    status = copy.status();
+    if (!status.ok()) break;
+    held.data[i] = (*copy)->slab.data();
+    copies.push_back(*copy);
+  }
+  held.poison = [copies = std::move(copies),
+                 this](std::span<Lane* const> lanes) {
+    for (LeaseCopies::Copy* const copy : copies) {
+      lease_copies_->TakeBack(copy, lanes);
+    }
+  };
+  return status;
 }
 
 ParamLease& ParamLease::operator=(ParamLease&& other) noexcept {
@@ -170,10 +206,16 @@ ParamLease& ParamLease::operator=(ParamLease&& other) noexcept {
 void ParamLease::AlsoUsedOn(Lane& lane) {
   if (held_ == nullptr) return;
   for (ChunkPin& pin : held_->pins) pin.AlsoUsedOn(lane);
+  if (held_->poison) held_->lanes.push_back(&lane);
 }
 
 void ParamLease::GiveBack() {
   Held* const held = std::exchange(held_, nullptr);
+  if (held->poison) [[unlikely]] {
+    held->poison(held->lanes);
+    held->poison = nullptr;
+    held->lanes.clear();
+  }
   held->pins.clear();
   held->data.clear();
   for (int32_t* count : held->counts) --*count;

@@ -45,6 +45,7 @@ struct ZeroEngine::Impl::Memory {
 };
 
 void ZeroEngine::Impl::ExchangeMemory(Memory& other) {
+  lease_copies_.reset();
   std::swap(memory_, other.plan);
   std::swap(pools_, other.pools);
   std::swap(leases_, other.leases);

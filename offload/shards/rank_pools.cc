@@ -44,6 +44,8 @@ Result<std::unique_ptr<RankPools>> RankPools::Create(RankPoolsOptions options) {
   if (made->device_ == nullptr) {
     SimulatedDeviceOptions simulated;
     simulated.capacity = options.device_budget;
+    // Copies for leases lie beside the budget.
+    if (options.poison) simulated.capacity += GiB(1024);
     simulated.executor = options.executor;
     simulated.workers = options.workers;
     made->own_device_ = std::make_unique<SimulatedDevice>(std::move(simulated));

@@ -176,8 +176,9 @@ def wrap(
     placement = Placement(runtime, budgets)
     runtime.placement = placement if placement.watches else None
     # A record has each use, and a chunk that is updated in the backward, or has its gradients in the place of its parameters, is not to be held then.
+    # With poison each use has a copy of its own.
     uses = runtime.uses
-    uses.may_stay = (not update_in_backward and not _record.records() and chosen.get("grad_mode") != "reuse"
+    uses.may_stay = (not update_in_backward and not _record.records() and chosen.get("grad_mode") != "reuse" and not chosen.get("poison")
                      and (world.size == 1 or chosen.get("stage", stage) < 3))
     if budgets.fits:
         uses.choose()

@@ -3,9 +3,13 @@
 
 // What an engine hands out: leases of few and of many parameters.
 
+#include <atomic>
+#include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -124,6 +128,58 @@ TEST_F(ZeroEngineLeaseTest, ALeaseThatFailsInTheMiddleHoldsNothing) {
   Backward({11, 10, 1, 0});
   EXPECT_THAT(engine_->Step(0.0), IsOk());
   EXPECT_THAT(engine_->Close(), IsOk());
+}
+
+// Fills run on a lane of the device's own.
+bool IsNaNSoon(const float* value) {
+  for (int i = 0; i < 5000; ++i) {
+    const std::atomic_ref<float> now(*const_cast<float*>(value));
+    if (std::isnan(now.load())) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+// Where chunks stay on the device too, in all stages.
+TEST_F(ZeroEngineLeaseTest, EveryLateReadIsNaNWherePoisonIsOn) {
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const bool tight : {false, true}) {
+      SCOPED_TRACE(testing::Message()
+                   << "stage " << stage << ", tight " << tight);
+      ZeroOptions options =
+          tight ? Tight(stage, KiB(72), KiB(400)) : Roomy(stage);
+      options.poison = true;
+      ids_.clear();
+      Open(options, 12);
+      SealOptions declared;
+      declared.held = {{{ids_[0], ids_[2]}, {ids_[0], ids_[1]}}};
+      ASSERT_THAT(engine_->Seal(declared), IsOk());
+      ThreadLane other("other");
+      for (int step = 0; step < 3; ++step) {
+        ASSERT_THAT(engine_->BeginMicroBatch(true), IsOk());
+        for (int p = 0; p < 12; ++p) {
+          Result<ParamLease> first = Acquire(p);
+          Result<ParamLease> second = Acquire(p);
+          ASSERT_THAT(first, IsOk());
+          ASSERT_THAT(second, IsOk());
+          first->AlsoUsedOn(other);
+          const float* const value = first->f32(0);
+          ExpectHolds(*first, {p});
+          first->Release();
+          EXPECT_TRUE(IsNaNSoon(value + 1023)) << p;
+          EXPECT_TRUE(std::isnan(value[0])) << p;
+          ExpectHolds(*second, {p});
+        }
+        Backward({11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0});
+        ASSERT_THAT(engine_->Step(0.0), IsOk());
+      }
+      ASSERT_THAT(engine_->Close(), IsOk());
+      engine_.reset();
+      InProcessOptions in_process;
+      in_process.executor = &pool_;
+      world_ = MakeInProcessWorld(in_process);
+    }
+  }
 }
 
 }  // namespace
