@@ -5,10 +5,12 @@
 
 #include <utility>
 
+#include "offload/device.h"
+
 namespace castor::internal {
 
-LeaseCopies::LeaseCopies(Device* device)
-    : device_(device), lane_(device->MakeLane("poison of leases")) {}
+LeaseCopies::LeaseCopies(RankPools* pools)
+    : pools_(pools), lane_(pools->device().MakeLane("poison of leases")) {}
 
 LeaseCopies::~LeaseCopies() { lane_->Drain().IgnoreError(); }
 
@@ -18,7 +20,7 @@ Result<LeaseCopies::Copy*> LeaseCopies::Make(ParamId param,
   if (free_.size() <= param.index()) free_.resize(param.index() + 1);
   std::deque<Copy*>& free = free_[param.index()];
   if (free.empty()) {
-    CASTOR_ASSIGN_OR_RETURN(Slab slab, device_->MakeSlab(size));
+    CASTOR_ASSIGN_OR_RETURN(Slab slab, pools_->MakeDeviceSlab(size));
     copies_.push_back(
         std::make_unique<Copy>(Copy{param, std::move(slab), Event()}));
     free.push_back(copies_.back().get());
@@ -26,13 +28,15 @@ Result<LeaseCopies::Copy*> LeaseCopies::Make(ParamId param,
   Copy* const copy = free.front();
   free.pop_front();
   lane.Wait(copy->ready);
-  device_->Copy(lane, copy->slab.data(), from, size, CopyKind::kWithinDevice);
+  pools_->device().Copy(lane, copy->slab.data(), from, size,
+                        CopyKind::kWithinDevice);
   return copy;
 }
 
 void LeaseCopies::TakeBack(Copy* copy, std::span<Lane* const> lanes) {
   for (Lane* const lane : lanes) lane_->Wait(lane->Record());
-  device_->Fill(*lane_, copy->slab.data(), copy->slab.size(), std::byte{0xFF});
+  pools_->device().Fill(*lane_, copy->slab.data(), copy->slab.size(),
+                        std::byte{0xFF});
   copy->ready = lane_->Record();
   free_[copy->param.index()].push_back(copy);
 }

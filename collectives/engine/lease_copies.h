@@ -21,10 +21,10 @@
 #include "chunk/base/ids.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
-#include "offload/device.h"
 #include "offload/lane.h"
 #include "offload/lanes/event.h"
 #include "offload/memory/slab.h"
+#include "offload/shards/rank_pools.h"
 
 namespace castor::internal {
 
@@ -36,22 +36,22 @@ class LeaseCopies {
     Event ready;  // filled with NaN
   };
 
-  // `device` makes the copies, and outlives them.
-  explicit LeaseCopies(Device* device);
+  // `pools` make the copies' memory, and outlive it.
+  explicit LeaseCopies(RankPools* pools);
   ~LeaseCopies();
   LeaseCopies(const LeaseCopies&) = delete;
   LeaseCopies& operator=(const LeaseCopies&) = delete;
 
   // A copy of the `size` bytes at `from`, made on `lane`, until TakeBack. That
   // of the lease which ended first, so that late reads stay NaN for longest.
-  // The device's error where memory lacks.
+  // The pools' error where memory lacks.
   Result<Copy*> Make(ParamId param, const std::byte* from, Bytes size,
                      Lane& lane);
   // Behind the work on the lanes so far.
   void TakeBack(Copy* copy, std::span<Lane* const> lanes);
 
  private:
-  Device* device_;
+  RankPools* pools_;
   std::vector<std::unique_ptr<Copy>> copies_;
   std::vector<std::deque<Copy*>> free_;  // by ParamId
   std::unique_ptr<Lane> lane_;           // fills; stops before copies go

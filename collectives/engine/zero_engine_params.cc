@@ -170,7 +170,7 @@ Result<ParamLease> ZeroEngine::Impl::Acquire(std::span<const ParamId> params,
 Status ZeroEngine::Impl::CopyForLease(std::span<const ParamId> params,
                                       Lane& lane, ParamLease::Held& held) {
   if (lease_copies_ == nullptr) {
-    lease_copies_ = std::make_unique<LeaseCopies>(&pools_->device());
+    lease_copies_ = std::make_unique<LeaseCopies>(pools_.get());
   }
   std::vector<LeaseCopies::Copy*> copies;
   // Those that were made before one fails go back too.

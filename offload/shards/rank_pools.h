@@ -91,6 +91,9 @@ class RankPools {
   ~RankPools();
 
   Device& device() { return *device_; }
+  // Memory on the device beside the budget, zeroed, whose comings and goings
+  // are told. The slab goes before the pools.
+  Result<Slab> MakeDeviceSlab(Bytes size);
   TierPool& pool(Tier tier) { return pools_[TierIndex(tier)]; }
   const TierPool& pool(Tier tier) const { return pools_[TierIndex(tier)]; }
   // Slabs and files made so far: fixed while the rank trains, which is the
@@ -204,8 +207,6 @@ class RankPools {
   int32_t nvme_class_ = -1;
   // The slab that somebody else makes, zeroed.
   Result<Slab> TakeSlab(Bytes size);
-  // Memory on the device, zeroed, whose comings and goings are told.
-  Result<Slab> MakeDeviceSlab(Bytes size);
 
   std::unique_ptr<SimulatedDevice> own_device_;
   Device* device_ = nullptr;

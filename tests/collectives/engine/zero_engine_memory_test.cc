@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <deque>
 #include <filesystem>
 #include <iterator>
 #include <memory>
@@ -372,10 +373,11 @@ TEST_F(ZeroEngineTest, PoisonChangesNoBitOfATrainerThatReleasesInTime) {
 TEST_F(OneRankEngineTest, WhoReadsWhatWasReleasedSeesNaNWherePoisonIsOn) {
   for (const bool poison : {false, true}) {
     // Memory that is there still when the engine has given it back.
-    std::vector<std::byte> memory;
+    std::deque<std::vector<std::byte>> slabs;
     ZeroOptions options = Tight(3, KiB(72), KiB(200));
     options.poison = poison;
-    options.make_device_slab = [&memory](Bytes size) -> Result<Slab> {
+    options.make_device_slab = [&slabs](Bytes size) -> Result<Slab> {
+      std::vector<std::byte>& memory = slabs.emplace_back();
       memory.resize(static_cast<size_t>(size.count()) + 512);
       void* data = memory.data();
       size_t room = memory.size();

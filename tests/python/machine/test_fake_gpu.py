@@ -22,12 +22,13 @@ LIBRARY = next(
 @pytest.mark.parametrize("streams", [1, 3])
 def test_what_holds_on_the_cpu_holds_on_a_gpu(streams: int) -> None:
     assert LIBRARY is not None, "build it: bazel build //tests/python:libcastor_fake_gpu.so"
-    files, chosen = ["helpers/gpu_cases.py"], []
+    files: list[str] = []
+    chosen: list[str] = []
     if streams == 1:
         files += ["checkpoints/test_state.py", "parameters/test_lazy.py", "parameters/test_as_tensor.py", "autograd/test_gradients.py"]
         files += ["parameters/test_kept.py", "parameters/test_copies.py"]
     else:
-        files += ["training/test_training.py"]
+        files += ["helpers/gpu_cases.py", "training/test_training.py"]
         chosen = ["-k", "not random and not micro_batches and not first_step and not does_not_tell"]
     environment = {**os.environ, "CASTOR_LIBRARY": str(LIBRARY), "CASTOR_TEST_FAKE_GPU": str(streams)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen, *(str(HERE / name) for name in files)]
