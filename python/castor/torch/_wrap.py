@@ -85,7 +85,7 @@ def wrap(
       dtype: the parameters' type from now on, with float32 masters where it is less. Floating inputs of the model are cast to it. Modules with
         running statistics, such as BatchNorm, stay in float32.
       keep_fp32: modules that stay in float32, by patterns of their names, such as ``["*.router", "*norm*"]``. Their floating inputs are cast, and their
-        outputs cast back.
+        outputs cast back. A pattern that names no module names parameters, which stay in float32 where their module computes as it is told.
       buffer_dtype: the type of floating buffers from now on. None: as they are.
       reduce_dtype: torch.float32: gradients are added, reduced and kept in it, whatever the parameters' type. None: in theirs.
       state_dtype: torch.bfloat16: the optimizer's moments are kept in it, rounded stochastically, in half the memory. None: in float32.

@@ -61,3 +61,20 @@ def test_what_torchrun_says_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
     assert _join._take_names()
     assert os.environ["RANK"] == "2"
+
+
+def test_a_rank_that_mpirun_bound_to_one_processor_is_told_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    cases = [({0, 1}, "0", 0), ({0}, None, 0), ({0}, "0", 1)]
+    for processors, rank, warnings in cases:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, found=processors: found)
+        if rank is not None:
+            monkeypatch.setenv("OMPI_COMM_WORLD_RANK", rank)
+        else:
+            monkeypatch.delenv("OMPI_COMM_WORLD_RANK", raising=False)
+        _join.warn_where_bound.cache_clear()
+        caplog.clear()
+        for _ in range(2):
+            _join.warn_where_bound()
+        assert len(caplog.records) == warnings
+    assert "bound this rank to one of 8 processors" in caplog.text and "--bind-to none" in caplog.text

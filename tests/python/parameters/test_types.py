@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -115,6 +116,34 @@ def test_modules_that_stay_in_float32_are_cast_to_at_their_border(pattern: str) 
     assert seen == [torch.float32] * 3
 
 
+def test_parameters_stay_in_float32_by_their_names() -> None:
+    """As Mamba's A_log, whose module computes in bf16 but for this one. The plain model has the same types."""
+    class Decays(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.A_log = nn.Parameter(torch.linspace(0.1, 0.4, 4))
+            self.inner = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            assert x.dtype is BF16 and self.A_log.dtype is torch.float32
+            return self.inner(x) * torch.exp(-self.A_log).to(x.dtype)
+
+    torch.manual_seed(0)
+    plain = nn.Sequential(Decays(), Decays())
+    copied = copy.deepcopy(plain)
+    model, optimizer = wrapped(plain, dtype=BF16, keep_fp32=["*.A_log"])
+    assert {name for name, p in model.named_parameters() if p.dtype is torch.float32} == {"0.A_log", "1.A_log"}
+    x = torch.ones(3, 4)
+    before = castor.exact(model[0].A_log).clone()
+    model(x).float().pow(2).sum().backward()
+    for layer in copied:
+        layer.inner.to(BF16)
+    copied(x.to(BF16)).float().pow(2).sum().backward()
+    torch.testing.assert_close(castor.gradient(model[0].A_log), copied[0].A_log.grad)
+    optimizer.step()
+    assert not torch.equal(castor.exact(model[0].A_log), before)
+
+
 def test_inputs_are_cast_wherever_they_are() -> None:
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -134,7 +163,7 @@ def test_inputs_are_cast_wherever_they_are() -> None:
     ({"dtype": torch.float64}, "dtype is torch.float64"),
     ({"dtype": torch.int8}, "dtype is torch.int8"),
     ({"buffer_dtype": torch.int8}, "buffer_dtype is torch.int8"),
-    ({"keep_fp32": ["norm"]}, "keep_fp32 has 'norm', which is the name of no module"),
+    ({"keep_fp32": ["norm"]}, "keep_fp32 has 'norm', which is the name of no module and of no parameter"),
 ])
 def test_types_without_a_meaning_are_refused(arguments: Any, says: str) -> None:
     with pytest.raises(castor.InvalidArgument, match=says):

@@ -52,6 +52,7 @@ struct MachineFacts {
   std::optional<Bytes> lock_limit;  // nothing: none
   std::string huge_pages;  // as the kernel writes it; empty: it has none
   int cores = 0;           // on which this process may run
+  int all_cores = 0;       // that the machine has
   std::optional<double> cpu_quota;  // in cores
   Status threads;                   // whether as many start as a rank needs
   std::string topology_file;        // empty: the topology is this machine's

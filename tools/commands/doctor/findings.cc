@@ -80,6 +80,18 @@ Finding HugePages(const MachineFacts& facts) {
 Finding Threads(const MachineFacts& facts) {
   const double quota = facts.cpu_quota.value_or(facts.cores);
   const bool low = quota < facts.cores;
+  if (facts.cores == 1 && facts.all_cores > 1) {
+    return {"cpu_quota",
+            "processor time",
+            fmt::format("1 core of {}, to which this process is bound",
+                        facts.all_cores),
+            Severity::kHurts,
+            "transfers, the host's optimizer and the trainer wait for each "
+            "other",
+            "start ranks without it (mpirun --bind-to none, srun "
+            "--cpu-bind=none, taskset -c 0-" +
+                std::to_string(facts.all_cores - 1) + ")"};
+  }
   return {"cpu_quota",
           "processor time",
           Plural(facts.cores, "core") +

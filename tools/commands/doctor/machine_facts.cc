@@ -155,6 +155,7 @@ Result<MachineFacts> ReadMachineFacts(const std::vector<std::string>& nvme,
   facts.lock_limit = LockLimit();
   facts.huge_pages = FirstLine("/sys/kernel/mm/transparent_hugepage/enabled");
   facts.cores = static_cast<int>(internal::CpuMap().node_of_core().size());
+  facts.all_cores = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
   facts.cpu_quota = internal::ReadCpuQuota();
   facts.threads = TryThreads(facts.cores);
   facts.uring = MakeUringIoQueue({}).status();

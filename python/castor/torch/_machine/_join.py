@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import os
 from typing import Optional
 
@@ -19,6 +21,18 @@ _NAMES = {
     "LOCAL_RANK": ("OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID"),
 }
 _ON_ONE_HOST = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+
+
+log = logging.getLogger("castor")
+
+
+@functools.cache
+def warn_where_bound() -> None:
+    """Once in a process: Open MPI has left this rank one processor of several, as it does by default for two ranks."""
+    processors = os.cpu_count() or 1
+    if "OMPI_COMM_WORLD_RANK" in os.environ and len(os.sched_getaffinity(0)) == 1 < processors:
+        log.warning("castor: mpirun has bound this rank to one of %d processors, where transfers and updates wait for the model: mpirun --bind-to none",
+                    processors)
 
 
 def join(backend: Optional[str] = None) -> tuple[int, int]:
@@ -39,6 +53,7 @@ def join(backend: Optional[str] = None) -> tuple[int, int]:
         gpus = torch.cuda.device_count()
         if gpus:
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % gpus)
+        warn_where_bound()
         dist.init_process_group(backend or ("cpu:gloo,cuda:nccl" if gpus else "gloo"))
     return dist.get_rank(), dist.get_world_size()
 

@@ -22,6 +22,7 @@ import torch.distributed as dist
 
 from castor._engine import Gpus, OneHost, World, nccl_id
 from castor.errors import CastorError, FailedPrecondition, InvalidArgument, Unavailable
+from castor.torch._machine._join import warn_where_bound
 
 log = logging.getLogger("castor")
 
@@ -83,6 +84,7 @@ def make_world(timeout_s: float, device: torch.device) -> World:
         )
     if not begun or dist.get_world_size() == 1:
         return World(timeout_s=timeout_s)
+    warn_where_bound()
     _end_unused()
     if device.type == "cuda":
         _check_gpus(device)

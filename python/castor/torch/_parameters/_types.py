@@ -35,21 +35,28 @@ class Types:
         self._patterns = [keep_fp32] if isinstance(keep_fp32, str) else list(keep_fp32)
         self._buffer_dtype = buffer_dtype
         self._kept: dict[int, nn.Module] = {}
+        self._kept_parameters: set[int] = set()
 
     def look_at(self, model: nn.Module) -> None:
-        """Finds the modules that stay in float32: those whose names match, with all inside them."""
+        """Finds what stays in float32: modules whose names match, with all inside them. Where a pattern names none, parameters."""
         for pattern in self._patterns:
             found = [module for name, module in model.named_modules() if fnmatchcase(name, pattern)]
-            if not found:
-                raise InvalidArgument(f"keep_fp32 has {pattern!r}, which is the name of no module: names are those of model.named_modules()")
             for outer in found:
                 self._kept.update((id(module), module) for module in outer.modules())
+            if not found:
+                parameters = {id(p) for name, p in model.named_parameters(remove_duplicate=False) if fnmatchcase(name, pattern)}
+                if not parameters:
+                    raise InvalidArgument(
+                        f"keep_fp32 has {pattern!r}, which is the name of no module and of no parameter: names are those of model.named_modules() and "
+                        "model.named_parameters()"
+                    )
+                self._kept_parameters |= parameters
 
     def of_parameter(self, module: nn.Module, tensor: torch.Tensor) -> torch.dtype:
         """The type of a module's own parameter from now on."""
         if not tensor.is_floating_point():
             return tensor.dtype
-        if id(module) in self._kept:
+        if id(module) in self._kept or id(tensor) in self._kept_parameters:
             return torch.float32
         if self._dtype is None:
             return tensor.dtype

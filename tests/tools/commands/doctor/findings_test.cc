@@ -113,6 +113,14 @@ TEST(FindingsTest, EachDefectIsFoundWithWhatFollowsAndWhatToDo) {
       {"cpu_quota", kHurts, [](auto& m) { m.cpu_quota = 2.5; },
        "8 cores, of which a cgroup gives the time of 2.5"},
       {"cpu_quota", kOk, [](auto& m) { m.cpu_quota = 8; }, "no quota"},
+      {"cpu_quota", kHurts,
+       [](auto& m) {
+         m.cores = 1;
+         m.all_cores = 8;
+       },
+       "1 core of 8, to which this process is bound"},
+      {"cpu_quota", kOk, [](auto& m) { m.cores = m.all_cores = 1; },
+       "1 core, no quota"},
       {"numa", kOk, [](auto& m) { m.bind_refused = "not permitted"; },
        "1 node in 1 package with 8 cores, all memory is as near"},
       {"numa", kOk, [](auto& m) { m.topology = Nodes(2); },
