@@ -62,7 +62,8 @@ class CastorTrainer(transformers.Trainer):
 
     def save_model(self, output_dir: Optional[str] = None, _internal_call: bool = False) -> None:
         weights = self.model.state_dict()  # on all ranks; rank 0 gets them
-        self._save(output_dir, state_dict=weights)
+        if self.args.should_save:
+            self._save(output_dir, state_dict=weights)
         if self.args.push_to_hub and not _internal_call:
             self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
 

@@ -45,6 +45,16 @@ def test_models_that_are_gone_leave_no_world_behind(gloo: bool, tmp_path: Path) 
     assert sixth <= second and more_files <= files
 
 
+def test_every_rank_has_the_names_of_a_state_dict_and_rank_0_its_values(tmp_path: Path) -> None:
+    """So PEFT's load_adapter does on two ranks what it does on one. What would take names for values is refused at once."""
+    pytest.importorskip("peft")
+    alone, (of_one, _) = run("names", 1, tmp_path)
+    losses, (of_0, none), (of_1, refused) = run("names", 2, tmp_path)
+    assert losses == pytest.approx(alone, rel=1e-4) and losses[2] == pytest.approx(losses[0], rel=0.2)
+    assert of_0 == of_1 == of_one and not none
+    assert len(refused) == 5 and all("this rank has names and shapes, and rank 0 the values" in said for said in refused)
+
+
 def test_each_rank_takes_its_own_random_states_from_a_checkpoint(tmp_path: Path) -> None:
     saved = run("streams_saved", 2, tmp_path)
     assert all(mine != theirs for mine, theirs in zip(*saved))

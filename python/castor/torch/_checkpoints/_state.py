@@ -8,7 +8,6 @@ import contextlib
 import copy
 import io
 import sys
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, Callable, Optional, Union
@@ -21,6 +20,7 @@ from castor._engine import checkpoints
 from castor._interrupts import uninterrupted
 from castor.errors import FailedPrecondition, InvalidArgument
 from castor.sizes import format_size
+from castor.torch._checkpoints._names_only import names_of
 from castor.torch._checkpoints._random import states_of_ranks, take_own
 from castor.torch._checkpoints._weight_files import read_tensors
 from castor.torch._hooks import without_hooks
@@ -104,14 +104,12 @@ def attach(model: nn.Module, runtime: Runtime, optimizer: CastorOptimizer) -> No
     plain_state, plain_load = model.state_dict, model.load_state_dict
 
     def state_dict(*arguments: Any, prefix: str = "", keep_vars: bool = False, destination: Any = None) -> dict[str, Any]:
-        """All ranks call it; rank 0 gets the tensors, and the others an empty dict. What is written to them is kept, as of any model."""
+        """All ranks call it; rank 0 gets the tensors, and the others their names and shapes. What is written to the tensors is kept, as of any model."""
         values: dict[int, torch.Tensor] = {}
         for p in runtime.params:
             found = read(p)
-            if runtime.engine.world.rank == 0:
-                values[id(p.tensor)] = runtime.given.give(found.to(p.dtype), partial(_keep, p))
-        if runtime.engine.world.rank != 0:
-            return OrderedDict() if destination is None else destination
+            at_0 = runtime.engine.world.rank == 0
+            values[id(p.tensor)] = runtime.given.give(found.to(p.dtype), partial(_keep, p)) if at_0 else names_of(found, p.dtype)
         names = {prefix + name: tensor for name, tensor in model.named_parameters(remove_duplicate=False)}
         kept = plain_state(prefix=prefix, keep_vars=True)
         for name in kept:
