@@ -406,6 +406,12 @@ def test_one_that_swaps_weights_for_evaluation(where: str, tmp_path: Path) -> No
     assert optimizer.param_groups[0]["k"] == 6
 
 
+class Quantized(O.AdamW):
+    """Named as one of torchao's."""
+
+    __module__ = "torchao.optim.adam"
+
+
 REFUSED: list[tuple[Callable[[Any], Any], str]] = [
     (lambda p: O.LBFGS(p), "LBFGS evaluates the model inside a step"),
     (lambda p: O.SparseAdam(list(p)), "SparseAdam takes sparse gradients"),
@@ -414,6 +420,7 @@ REFUSED: list[tuple[Callable[[Any], Any], str]] = [
     (lambda p: Drifting(p), "Drifting updates a parameter by what others have"),
     (lambda p: Noisy(p), "by chance"),
     (lambda p: Halved(p), "keeps its state m in torch.bfloat16"),
+    (lambda p: Quantized(p), "Quantized of torchao compiles its step and quantizes its states"),
     (lambda p: NeedsClosure(p), "evaluates the model inside a step"),
     (lambda p: NeedsMore(p), "call update_hessian"),
     (lambda p: [], "there is no optimizer"),
