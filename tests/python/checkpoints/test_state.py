@@ -121,3 +121,52 @@ def test_weights_come_from_safetensors_that_others_wrote(tmp_path: Path) -> None
         assert torch.equal(language(model.eval(), 0), language(theirs.eval(), 0))
     with pytest.raises(castor.CastorError, match="nothing"):
         castor.load_weights(model, str(tmp_path / "nothing"))
+
+
+@pytest.mark.parametrize("kind", ["AdamW", "SGD"])
+def test_torchs_own_checkpoints_go_to_and_from_the_plain_model(kind: str, tmp_path: Path) -> None:
+    """torch.distributed.checkpoint asks the model and the optimizer for states, before a first step too, and gives them new ones."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+    def made(wraps: bool) -> tuple[Any, Any]:
+        torch.manual_seed(3)
+        model: Any = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4))
+        optimizer: Any = torch.optim.AdamW(model.parameters(), lr=0.1) if kind == "AdamW" else torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        return castor.wrap(model, optimizer, device="8MiB", host="32MiB") if wraps else (model, optimizer)
+
+    def step(model: Any, optimizer: Any) -> None:
+        model(torch.ones(2, 8)).pow(2).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def saved(name: str, model: Any, optimizer: Any) -> None:
+        weights, states = get_state_dict(model, optimizer)
+        dcp.save({"model": weights, "optimizer": states}, checkpoint_id=tmp_path / name, no_dist=True)
+
+    def loaded(name: str, model: Any, optimizer: Any) -> None:
+        before = {name: values.clone() for name, values in model.state_dict().items()}
+        weights, states = get_state_dict(model, optimizer)
+        assert all(torch.equal(values, before[name]) for name, values in model.state_dict().items()), "to ask moves nothing"
+        into = {"model": weights, "optimizer": states}
+        dcp.load(into, checkpoint_id=tmp_path / name, no_dist=True)
+        set_state_dict(model, optimizer, model_state_dict=into["model"], optim_state_dict=into["optimizer"])
+
+    first = made(False)
+    for _ in range(3):
+        step(*first)
+    saved("plain", *first)
+    ours, again = made(True), made(False)
+    loaded("plain", *ours)
+    step(*ours)
+    saved("ours", *ours)
+    loaded("ours", *again)
+    step(*first)
+    for one in (ours, again):
+        for name, values in one[0].state_dict().items():
+            torch.testing.assert_close(values, first[0].state_dict()[name])
+    step(*first)
+    for one in (ours, again):
+        step(*one)
+        for name, values in one[0].state_dict().items():
+            torch.testing.assert_close(values, first[0].state_dict()[name])

@@ -123,13 +123,13 @@ def attach(model: nn.Module, runtime: Runtime, optimizer: CastorOptimizer) -> No
         destination.update(kept)  # of what contains the model
         return destination
 
-    def load_state_dict(state: dict[str, Any], strict: bool = True, assign: bool = False) -> Any:
+    def load_state_dict(state_dict: dict[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """All ranks give the same."""
         runtime.settle()
         with torch.no_grad():
             runtime.takes_copies = True
             try:
-                return plain_load(state, strict=strict)
+                return plain_load(state_dict, strict=strict)
             finally:
                 runtime.takes_copies = False
 

@@ -44,6 +44,7 @@ class Fused:
         self._optimizer = optimizer
         self._engine: Any = None
         self._sent: dict[int, dict[str, float]] = {}
+        self._lists_zeros = False
         words = ("decoupled_weight_decay", *_OTHERS, "nesterov", "dampening")
         self._flags = [{word: group[word] for word in words if word in group} for group in optimizer.param_groups]
         momentum = kind != "sgd" or any(group["momentum"] for group in optimizer.param_groups)
@@ -99,7 +100,7 @@ class Fused:
 
     def state_of(self, p: Param, groups: Groups) -> Optional[dict[str, Any]]:
         updates = self._engine.param(p.number).updates
-        if updates == 0:
+        if updates == 0 and not self._lists_zeros:
             return None
         state: dict[str, Any] = {} if self.kind == "sgd" else {"step": torch.tensor(float(updates), device="cpu")}
         for index, name in enumerate(self.states):
@@ -114,6 +115,10 @@ class Fused:
                 values = state[name].detach().to("cpu", torch.float32).contiguous()
                 self._engine.write(p.number, _abi.OPTIMIZER_STATE + index, values.data_ptr(), p.elements)
         self._engine.set_updates(p.number, int(state.get("step", 1)) if updates is None else updates)
+
+    def list_zeros(self) -> bool:
+        self._lists_zeros = True
+        return True
 
     def forget(self, p: Param) -> None:
         if self._engine.param(p.number).updates:

@@ -136,6 +136,9 @@ class Program:
                 self._runtime.engine.read(p.number, _abi.OPTIMIZER_STATE + place, state[name].data_ptr(), p.elements)
         return state
 
+    def list_zeros(self) -> bool:
+        return False
+
     def take_state(self, p: Param, state: dict[str, Any], updates: Optional[int] = None) -> None:
         kept = self._kept[p.number]
         if updates is None:

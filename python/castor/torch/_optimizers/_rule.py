@@ -44,6 +44,9 @@ class Rule(Protocol):
     def take_state(self, p: Param, state: dict[str, Any], updates: Optional[int] = None) -> None:
         """The same the other way. `updates`: how many made it; None: as its ``step`` says."""
 
+    def list_zeros(self) -> bool:
+        """`state_of` gives the states before a first update from now on; False: they are not known before."""
+
     def forget(self, p: Param) -> None:
         """As if it had none. All ranks call it."""
 

@@ -85,7 +85,9 @@ class States(dict):  # type: ignore[type-arg]
         return len(self._there())
 
     def __bool__(self) -> bool:
-        return bool(self._there())
+        """torch.distributed.checkpoint asks, and where there are none makes a step of nothing, which counts: zeros are listed from then on, and no step made."""
+        optimizer = self._optimizer()
+        return optimizer is not None and (bool(self._there()) or optimizer.rule.list_zeros())
 
     def __contains__(self, tensor: object) -> bool:
         optimizer, p = self._optimizer(), getattr(tensor, "_castor", None)
