@@ -162,8 +162,10 @@ class Runtime:
 
     def is_in_backward(self) -> bool:
         """Whether the caller belongs to the backward under way, which other threads may run, and other backwards of other threads beside it."""
+        if not self.backward:
+            return False
         task = _graph_task()
-        return self.backward and task != -1 and (task == self.task or _patches.backward_under_way()[1] == self.turn.thread)
+        return task != -1 and (task == self.task or _patches.backward_under_way()[1] == self.turn.thread)
 
     @whole
     @uncompiled
