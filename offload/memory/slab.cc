@@ -15,6 +15,7 @@
 #include "chunk/text/units_text.h"
 #include "offload/host/available_memory.h"
 #include "offload/host/slab_system.h"
+#include "offload/memory/memory_promise.h"
 
 namespace castor {
 namespace {
@@ -24,13 +25,15 @@ constexpr Bytes kHugePagesFrom = MiB(2);
 
 Bytes PageSize() { return Bytes(sysconf(_SC_PAGESIZE)); }
 
-// A mapping of `size` rounded up to a page, with nothing touched yet.
+// A mapping of `size` rounded up to a page, with nothing touched yet. The
+// promise lasts until all of it is.
 Result<Slab> MapSlab(Tier tier, std::string_view what, Bytes size,
-                     const internal::SlabSystem& system, Bytes returned) {
+                     const internal::SlabSystem& system, Bytes returned,
+                     internal::MemoryPromise* promise) {
   CASTOR_CHECK_GE(size, Bytes(0));
   if (size == Bytes(0)) return Slab(tier, nullptr, size, {});
-  const std::optional<internal::AvailableMemory> available = system.Available();
-  if (available && size > available->bytes + returned) {
+  std::optional<internal::AvailableMemory> available;
+  if (!promise->Make(size, returned, system, &available)) {
     return Unavailable(fmt::format(
         "{} of {} were asked for, but {} are available here ({}): lower the "
         "{} budget, use fewer ranks, or free memory",
@@ -207,9 +210,10 @@ Result<Slab> MakeSimulatedDeviceSlab(Bytes size,
                                      const internal::SlabSystem* system,
                                      const SlabComing& coming) {
   const internal::SlabSystem& of = SystemOr(system);
+  internal::MemoryPromise promise;
   CASTOR_ASSIGN_OR_RETURN(
       Slab slab, MapSlab(Tier::kDevice, "simulated device memory", size, of,
-                         coming.returned));
+                         coming.returned, &promise));
   if (slab.data() == nullptr) return slab;
   AdviseHugePages(slab, of);
   HostSlabOptions options;
@@ -221,8 +225,10 @@ Result<Slab> MakeSimulatedDeviceSlab(Bytes size,
 Result<Slab> MakeHostSlab(Bytes size, const HostSlabOptions& options,
                           HostSlabFacts* facts) {
   const internal::SlabSystem& system = SystemOr(options.system);
-  CASTOR_ASSIGN_OR_RETURN(Slab slab, MapSlab(Tier::kHost, "host memory", size,
-                                             system, options.coming.returned));
+  internal::MemoryPromise promise;
+  CASTOR_ASSIGN_OR_RETURN(Slab slab,
+                          MapSlab(Tier::kHost, "host memory", size, system,
+                                  options.coming.returned, &promise));
   HostSlabFacts had;
   if (slab.data() != nullptr) {
     // Where pages lie and how large they are is decided when they are touched,
