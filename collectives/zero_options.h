@@ -93,10 +93,10 @@ struct ZeroOptions {
   // 0: everything replicated. 1: optimizer states sharded. 2: gradients too.
   // 3: parameters too. Stages 1 and 2 keep only the shard of what is reduced.
   int stage = 3;
-  // Hierarchical sharding: groups of so many ranks that follow each other,
-  // those of a host as a rule, each keep all shards. Parameters are gathered
-  // inside a group; gradients are reduced over all ranks. It divides their
-  // number. 0: one group of all.
+  // Hierarchical sharding: each group of so many consecutive ranks, a host's as
+  // a rule, keeps all shards. Parameters are gathered inside a group; gradients
+  // are reduced over all ranks. The size divides the number of ranks. 0: one
+  // group of all.
   int shard_group = 0;
   OptimizerSpan optimizer_span = OptimizerSpan::kGroup;
   OptimizerOptions optimizer;  // of all parameters; Step gives the rate

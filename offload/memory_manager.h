@@ -306,8 +306,7 @@ class MemoryManager {
     return planned_ && certificate_ ? &*certificate_ : nullptr;
   }
   const Trace& planned_trace() const { return planned_trace_; }
-  // The accesses of this step so far, and whether there is a plan that has
-  // them.
+  // The accesses of this step so far, and whether a plan has the accesses.
   const Trace& trace() const { return trace_; }
   bool as_planned() const { return planned_ && !diverged_; }
   // What is left of the step is not as planned; as Acquire finds for itself.

@@ -236,9 +236,9 @@ class ZeroEngine::Impl final : public ChunkSource {
   Status DeclareLastStep(SealOptions* declared);
   // This engine's memory for the other.
   void ExchangeMemory(Memory& other);
-  // What a device that was given holds goes to other tiers, where these have
-  // room for all of it: then the device's memory is free. Else nothing moves,
-  // and `why` says what is short.
+  // The bytes on a device that was given go to other tiers, if the tiers have
+  // room for all: then the device's memory is free. Else nothing moves, and
+  // `why` says what is short.
   Status LeaveDevice(std::string* why);
   // Takes the states that `from` has into the memory of this engine, shard by
   // shard, and gives the pages of each back behind it.
@@ -455,8 +455,8 @@ class ZeroEngine::Impl final : public ChunkSource {
   // which all call in one order.
   std::vector<ChunkId> UpdateOrder() const;
   void UpdateChunk(ChunkId chunk, float factor, double lr);
-  // Whether all parameters of the chunk have a gradient here, so that all ranks
-  // know what is updated without asking each other, and none is read in place.
+  // Whether all parameters of the chunk have a gradient here, and none is read
+  // in place. Ranks then update the chunk without asking each other.
   bool MayUpdateNow(ChunkId chunk) const;
   // Updates a reduced chunk before Step.
   void UpdateNow(ChunkId chunk);

@@ -19,8 +19,8 @@ namespace castor {
 int TestRounds(int plain);
 
 // Tests that go through every combination of a few settings run each
-// TestStride()-th: one in 11 where an eighth is tried, so that all values of
-// settings that have few are met.
+// TestStride()-th. The stride is a prime, 11 where an eighth is tried, so every
+// value of a setting comes up.
 int TestStride();
 
 }  // namespace castor

@@ -96,23 +96,23 @@ class _Backward(NamedTuple):
 _backwards: list[_Backward] = []
 
 
+def _outermost(thread: int) -> Optional[_Backward]:
+    """The outermost backward around the thread's last one. A thread of autograd's own has called none, and computes the latest."""
+    found = [one for one in _backwards if one.thread == thread] or _backwards
+    return (found[-1].outermost or found[-1]) if found else None
+
+
 def backward_under_way() -> tuple[FrameType, int]:
     """The frame of the outermost backward around the caller, and that frame's thread, which waits where autograd has threads of its own."""
     me = threading.get_ident()
-    found = [one for one in _backwards if one.thread == me] or _backwards
-    if not found:
-        return sys._getframe(1), me
-    outermost = found[-1].outermost or found[-1]
-    return outermost.frame, outermost.thread
+    outermost = _outermost(me)
+    return (sys._getframe(1), me) if outermost is None else (outermost.frame, outermost.thread)
 
 
 def _run_backward(*arguments: Any, **keywords: Any) -> Any:
     """A model has its turn to the end of the backward that reached it, however the backward ends."""
     me = threading.get_ident()
-    outermost = None
-    if _backwards and torch._C._current_graph_task_id() != -1:
-        around = ([other for other in _backwards if other.thread == me] or _backwards)[-1]
-        outermost = around.outermost or around
+    outermost = _outermost(me) if torch._C._current_graph_task_id() != -1 else None
     if outermost is None:
         for owner in list(_owners):
             owner.wait_for_backward()

@@ -302,7 +302,7 @@ TEST_F(ZeroEngineTest, AGradientOfOneRankUpdatesTheParameterOnAll) {
   const ToyModel model = MakeToyModel(16, 10, 800, DType::kBF16);
   ToyRun run;
   run.declares = false;
-  // One chunk, of which each rank uses as many parameters, but not the same.
+  // Ranks use as many parameters of one chunk, but other parameters.
   run.unused = {9};
   run.unused_by_rank = {{0, 3, 5, 7, 8}, {0, 4, 6, 7, 8}};
   for (int stage = 0; stage <= 3; ++stage) {

@@ -306,8 +306,8 @@ TEST_F(ZeroEngineTest, RecordedEventsAddUpToTheCounters) {
   }
 }
 
-// Where in the step what happens belongs, also what is fetched for its first
-// accesses before it begins, and what ends it.
+// Each event has the moment of the step to which the event belongs, fetches
+// before the step and the step's end too.
 TEST_F(ZeroEngineTest, EverythingOfAStepIsRecordedWithItsMoment) {
   const ToyModel model = MakeToyModel(16, 16, 2500, DType::kBF16);
   for (int stage : {1, 3}) {

@@ -251,9 +251,9 @@ void DrawReuse(Draw& draw) {
   }
 }
 
-// Chunks that are updated before the step ends, where neither a norm nor a
-// scale nor an abandoned step needs all gradients first, and where nobody looks
-// at a parameter again after its gradient was handed back.
+// Chunks are updated before the step ends. No norm, scale or abandoned step
+// needs all gradients first, and nobody looks at a parameter after its gradient
+// was handed back.
 void DrawEarlyUpdates(Draw& draw) {
   Dice dice(draw.seed ^ uint64_t{0xea51} << 40);
   const ZeroOptions& options = draw.options;
@@ -336,8 +336,8 @@ class ZeroEngineRandomTest : public testing::Test {
   int64_t prefetching_ = 0;
   int64_t diverging_ = 0;
   int64_t updating_early_ = 0;
-  // Gradients were written over parameters: all of them where these are at
-  // home, or some where they were gathered.
+  // Gradients were written over parameters: over all of those at home, or over
+  // some gathered parameters.
   int64_t over_homes_ = 0;
   int64_t over_copies_ = 0;
 };

@@ -81,8 +81,8 @@ TEST_F(ZeroEngineReuseTest, EveryStagePlaceAndWorldEqualsPlainArraysBitByBit) {
   }
 }
 
-// A parameter of which only one rank has a gradient is updated on all, and one
-// of which none has stays, though both were in the place that was written over.
+// A gradient of one rank alone updates the parameter on all ranks. A parameter
+// without any gradient stays, though gradients were written over both.
 TEST_F(ZeroEngineReuseTest, WhatHasNoGradientIsClearedHereOrRestored) {
   const ToyModel model = MakeToyModel(62, 10, 800, DType::kBF16);
   ToyRun run;

@@ -171,7 +171,7 @@ class Seen {
     return OkStatus();
   }
 
-  // That each element of each parameter came once in each of `steps` steps.
+  // Each element of each parameter came once in each of `steps` steps.
   void ExpectAll(const ToyModel& model, int steps) {
     for (int step = 1; step <= steps; ++step) {
       for (size_t p = 0; p < model.params.size(); ++p) {

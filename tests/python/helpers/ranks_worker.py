@@ -65,7 +65,7 @@ def train(case: Case, wrap: Optional[dict[str, Any]], steps: int, first: int = 0
         optimizer.step()
         losses.append(loss.item())
         if random_gc:
-            # All ranks look at the same values, and each lets go of them when its collector finds out.
+            # All ranks look at the same values. Each rank lets go when the garbage collector finds the cycle.
             cycle: list[Any] = [seen for seen in [p.detach() for p in model.parameters()] if chance.random() < 0.3]
             cycle.append(cycle)
             kept = [one for one in [*kept, cycle] if chance.random() < 0.6]

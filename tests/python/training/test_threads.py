@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import threading
@@ -145,6 +146,8 @@ def test_a_backward_waits_for_another_threads(budgets: dict[str, Any]) -> None:
 
 def test_a_backward_that_cannot_wait_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, where one thread of autograd's computes the backwards of all threads."""
+    if os.environ.get("CASTOR_TEST_FAKE_GPU"):
+        pytest.skip("a backward waits before it begins, and this one is waited for inside the other")
     model, optimizer = made(BUDGETS["resident"])
     plain = nn.Sequential(*(nn.Linear(32, 32) for _ in range(5)))
     plain.load_state_dict(model.state_dict())

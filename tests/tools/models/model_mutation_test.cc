@@ -282,8 +282,8 @@ TEST(ModelMutationTest, FamilyConfigs) {
   }
 }
 
-// Each number of such a config in turn becomes one that makes no model, or far
-// too large a one: whatever is built fits in memory.
+// Each number of a config in turn becomes a number that makes no model, or far
+// too large a model. Whatever is built fits in memory.
 TEST(ModelMutationTest, FamilyConfigsWithAbsurdNumbers) {
   const TempFolder folder;
   int written = 0;

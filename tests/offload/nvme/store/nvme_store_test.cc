@@ -261,7 +261,7 @@ TEST_P(NvmeStoreTest, ManyTransfersInFlightKeepApart) {
   constexpr int kSlots = 24;
   constexpr Bytes kSlot = KiB(256);
   auto store = Make(kSlot * kSlots);
-  // Every slot has its memory, its extent, and an event that orders them.
+  // Every slot has memory, an extent, and an event that orders transfers.
   std::vector<AlignedBytes> model, read;
   std::vector<Event> last(kSlots);
   std::vector<Bytes> size(kSlots);
