@@ -67,6 +67,8 @@ struct EngineStats {
   int64_t grown_slots = 0;  // of these, made because a step held more at once
   // Made because leases outlived their use (ZeroOptions::own_lease_ends).
   int64_t extra_slots = 0;
+  // Of the device budget, beside the tier's: buffers of exchanges among ranks.
+  Bytes exchange;
   int64_t chunks = 0;
   int64_t chunk_sizes = 0;  // distinct ones in bytes, oversize chunks aside
   Bytes chunk_bytes;        // the largest of these

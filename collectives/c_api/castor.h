@@ -343,8 +343,8 @@ CASTOR_API int32_t castor_device_set_allocator(
 /* `device`: null for one that is simulated, of just the size that is needed.
  * `config`: a JSON object of the keys below, "{}" for all defaults. a.b is key
  * b of the object that is key a. "plan" names a file that `castor plan -o`
- * wrote, whose keys the config then leaves away. A rank has one engine in a
- * world's life. CASTOR_INVALID_ARGUMENT names the line, the column and the
+ * wrote, whose keys the config then leaves away. A rank has one engine of a
+ * world at a time. CASTOR_INVALID_ARGUMENT names the line, the column and the
  * nearest key there is.
  *
  * Keys with their defaults, as collectives/zero_config.h explains them; a
@@ -757,6 +757,8 @@ typedef struct castor_load_options {
    */
   const char* const* others;
   size_t other_count;
+  int32_t begin_missing; /* not 0: moments and masters that the checkpoint lacks
+                          * begin anew, as of parameters that were frozen */
 } castor_load_options;
 
 /* Takes back a checkpoint, at any number of ranks, stage, chunk size and
@@ -823,9 +825,11 @@ typedef struct castor_engine_stats {
   int64_t stall_ns;
   int64_t tier_allocations;
   int64_t chunks;
-  int64_t chunk_bytes; /* of the largest size, oversize chunks aside */
-  int64_t grown_slots; /* made because a step held more than was known */
-  int64_t extra_slots; /* made because leases outlived their use */
+  int64_t chunk_bytes;    /* of the largest size, oversize chunks aside */
+  int64_t grown_slots;    /* made because a step held more than was known */
+  int64_t extra_slots;    /* made because leases outlived their use */
+  int64_t exchange_bytes; /* of the device budget, beside what the figures of
+                           * the device say: buffers of exchanges among ranks */
 } castor_engine_stats;
 
 CASTOR_API int32_t castor_engine_get_stats(const castor_engine* engine,

@@ -61,6 +61,9 @@ struct LoadOptions {
   // Whether parameters and moments may have been saved in other types than the
   // engine has; what is rounded is then not what was saved.
   bool convert = false;
+  // Whether moments and masters that a checkpoint lacks begin anew, as those of
+  // a parameter that was frozen then and is trained now.
+  bool begin_missing = false;
   // Further names of parameters, as tied weights have: a checkpoint has one of
   // a parameter's names, or several with the same values.
   struct Alias {

@@ -62,7 +62,7 @@ Result<const SavedState*> SourceOf(const SavedParam& saved,
     state = master;  // as exact as there is
   }
   if (kind == StateKind::kMaster && state == nullptr &&
-      (options.convert || !options.optimizer_states)) {
+      (options.convert || options.begin_missing || !options.optimizer_states)) {
     state = saved.Find(kParamName);
   }
   if (state == nullptr) {
@@ -97,10 +97,22 @@ Result<std::array<StateSource, kStateKinds>> SourcesOf(
   const SavedParam& saved = manifest.params[index];
   std::array<StateSource, kStateKinds> sources = {};
   CASTOR_RETURN_IF_ERROR(CheckSameTensor(saved, param.spec, options));
+  // Its states would be lost, and its training end, without a word.
+  if (options.optimizer_states && saved.trainable && !param.spec.trainable) {
+    return InvalidArgument(fmt::format(
+        "parameter {} was trained when the checkpoint was saved, and is frozen "
+        "now; train it, or load weights only (optimizer_states = false)",
+        Quoted(saved.name)));
+  }
   // There is nothing to read of an empty one.
   if (std::ranges::find(saved.shape, 0) != saved.shape.end()) return sources;
   for (const ParamWithStates::State& state : param.states) {
-    if (IsMoment(state.state) && !options.optimizer_states) continue;
+    if (IsMoment(state.state) &&
+        (!options.optimizer_states ||
+         (options.begin_missing &&
+          saved.Find(names.of(state.state)) == nullptr))) {
+      continue;
+    }
     StateSource& source = sources[static_cast<size_t>(state.state)];
     CASTOR_ASSIGN_OR_RETURN(source.state, SourceOf(saved, names, state.state,
                                                    state.dtype, options));

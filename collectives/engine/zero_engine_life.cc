@@ -265,6 +265,7 @@ EngineStats ZeroEngine::Impl::stats() const {
   }
   const MemoryManagerStats& manager = manager_->stats();
   stats.wire_sent = comm_->stats().bytes_sent;
+  stats.exchange = comm_->buffer_bytes();
   stats.engine_copies = engine_copies_;
   stats.gathers = manager.gathers;
   stats.fetches = manager.fetches;

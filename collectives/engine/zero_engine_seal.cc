@@ -41,17 +41,28 @@ Status ZeroEngine::Impl::Seal(const SealOptions& declared) {
   Status status = CheckDevice();
   if (status.ok()) status = comm_->CheckReduces(sharding_.reduce_scope());
   if (status.ok()) status = CheckMicroBatches(declared);
-  if (status.ok()) status = AgreeOnInputs(declared);
-  if (status.ok()) status = BuildLayout(declared);
+  // A refusal that all ranks know leaves the world to another engine.
+  bool all_know = false;
+  if (status.ok()) {
+    status = AgreeOnInputs(declared);
+    if (status.ok()) status = BuildLayout(declared);  // of these inputs alone
+    all_know = !status.ok();
+  }
   if (status.ok()) headroom_ = HeadroomOfSums(declared);
   if (status.ok()) status = BindHomes();
-  if (status.ok()) status = BuildMemory(declared);
-  if (status.ok()) status = BuildStore();
+  if (status.ok()) {
+    status = BuildMemory(declared);
+    if (status.ok()) status = BuildStore();
+    // A rank's own refusal has the raises as numbers.
+    const Status of_all = AgreeOn(status, 0, "seal");
+    if (status.ok()) status = of_all;
+    all_know = !status.ok();
+  }
   if (status.ok()) status = InitializeShards();
   if (status.ok()) status = WaitForOthers();
   if (!status.ok()) {
     // The others must not wait for this rank.
-    if (comm_->world() > 1) {
+    if (comm_->world() > 1 && (!all_know || !comm_->Health().ok())) {
       comm_->Abort(status.WithContext(fmt::format("rank {}", comm_->rank())));
     }
     DropMemory();

@@ -178,6 +178,7 @@ class LoadOptions(_Sized):
     _fields_ = [
         ("struct_size", c_size_t), ("step", c_int64), ("one_step", c_int32), ("weights_only", c_int32), ("unverified", c_int32),
         ("convert", c_int32), ("aliases", POINTER(c_char_p)), ("alias_count", c_size_t), ("others", POINTER(c_char_p)), ("other_count", c_size_t),
+        ("begin_missing", c_int32),
     ]
 
 
@@ -188,7 +189,7 @@ class EngineStats(_Sized):
         ("device_to_host_bytes", c_int64), ("nvme_read_bytes", c_int64), ("nvme_written_bytes", c_int64),
         ("wire_sent_bytes", c_int64), ("gathers", c_int64), ("prefetched_gathers", c_int64), ("divergences", c_int64),
         ("stall_ns", c_int64), ("tier_allocations", c_int64), ("chunks", c_int64), ("chunk_bytes", c_int64),
-        ("grown_slots", c_int64), ("extra_slots", c_int64),
+        ("grown_slots", c_int64), ("extra_slots", c_int64), ("exchange_bytes", c_int64),
     ]
 
 

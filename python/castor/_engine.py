@@ -153,8 +153,12 @@ class Engine:
         self.handle = ctypes.c_void_p()
         self._pid = os.getpid()
         self._kept: list[Any] = []
+        self.create(config, device)
+
+    def create(self, config: dict[str, Any], device: Optional[ctypes.c_void_p] = None) -> None:
+        """After `close`: another engine under the same handle, without parameters yet."""
         text = json.dumps(config).encode()
-        check(lib.castor_engine_create(world.handle, world.rank, device, text, ctypes.byref(self.handle)))
+        check(lib.castor_engine_create(self.world.handle, self.world.rank, device, text, ctypes.byref(self.handle)))
 
     def register(
         self,
@@ -308,15 +312,16 @@ class Engine:
         return os.fsdecode(path.value or b"")
 
     def load(self, directory: str, step: Optional[int] = None, weights_only: bool = False, convert: bool = False,
-             aliases: Sequence[tuple[str, str]] = (), others: Sequence[str] = ()) -> tuple[int, bytes]:
+             aliases: Sequence[tuple[str, str]] = (), others: Sequence[str] = (), begin_missing: bool = False) -> tuple[int, bytes]:
         """Takes a checkpoint back; returns its step and what the trainer had put beside it. All ranks call it.
 
-        `aliases`: further names of parameters, and their own. `others`: tensors that there may be beside the parameters.
+        `aliases`: further names of parameters, and their own. `others`: tensors that there may be beside the parameters. `begin_missing`: moments and
+        masters that the checkpoint lacks begin anew.
         """
         names = _words(name for pair in aliases for name in pair)
         beside = _words(others)
         options = _abi.LoadOptions(step=step or 0, one_step=int(step is not None), weights_only=int(weights_only), convert=int(convert), aliases=names,
-                                   alias_count=len(names) // 2, others=beside, other_count=len(beside))
+                                   alias_count=len(names) // 2, others=beside, other_count=len(beside), begin_missing=int(begin_missing))
         loaded = ctypes.c_int64()
         defer_handlers()
         check(lib.castor_engine_load(self.handle, os.fsencode(directory), options, ctypes.byref(loaded)))

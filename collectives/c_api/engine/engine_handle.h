@@ -70,7 +70,7 @@ struct WorldEntry {
   int32_t gpu_ordinal = -1;
   // Null: that rank is another process.
   std::vector<std::unique_ptr<Communicator>> ranks;
-  std::unique_ptr<std::atomic<bool>[]> taken;  // by rank: had its engine
+  std::unique_ptr<std::atomic<bool>[]> taken;  // by rank: has an engine
   std::atomic<int64_t> engines = 0;
   std::atomic<int64_t> lanes = 0;
   std::atomic<int64_t> devices = 0;
@@ -110,6 +110,7 @@ struct EngineEntry {
       : world(of), log(of->log ? Log(of->log) : Log()) {}
 
   WorldEntry* const world;
+  int rank = 0;
   mutable Turns turns;  // what follows is used in one's turn
   const castor_engine* handle = nullptr;
   bool gone = false;  // for calls that waited while it was destroyed

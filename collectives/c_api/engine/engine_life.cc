@@ -115,9 +115,10 @@ Status CreateEngine(const castor_world* handle, int32_t rank,
   made->plan = std::move(read.plan);
   if (world->taken[index].exchange(true)) {
     return taken_back(FailedPrecondition(fmt::format(
-        "rank {} has had its engine: make another world for another training",
+        "rank {} has an engine: destroy that before, or make another world",
         rank)));
   }
+  made->rank = rank;
   made->device = device;
   EngineEntry* const its = made.get();
   *engine = GiveHandle<castor_engine>(std::move(made));
@@ -155,7 +156,9 @@ Status DestroyEngine(castor_engine* handle) {
   WorldEntry* const world = engine->world;
   DeviceEntry* const device = engine->device;
   const std::set<LaneEntry*> lanes = std::move(engine->lanes);
+  const auto rank = static_cast<size_t>(engine->rank);
   delete engine;
+  world->taken[rank] = false;
   for (LaneEntry* lane : lanes) --lane->engines;
   if (device != nullptr) --device->engines;
   --world->engines;

@@ -55,6 +55,7 @@ Status GetStats(const EngineEntry& engine, castor_engine_stats* given) {
   stats.divergences = now.divergences;
   stats.grown_slots = now.grown_slots;
   stats.extra_slots = now.extra_slots;
+  stats.exchange_bytes = now.exchange.count();
   stats.stall_ns = now.stall_ns;
   stats.tier_allocations = now.tier_allocations;
   stats.chunks = now.chunks;
@@ -107,6 +108,7 @@ JsonValue StatsJson(const EngineStats& stats, const StateNames& names) {
   json["stalls"] = stats.stalls;
   json["tier_allocations"] = stats.tier_allocations;
   json["engine_copies_bytes"] = stats.engine_copies.count();
+  json["exchange_bytes"] = stats.exchange.count();
   json["gathered_slots"] = stats.gathered_slots;
   json["chunks"] = stats.chunks;
   json["chunk_sizes"] = stats.chunk_sizes;

@@ -32,6 +32,7 @@ class Owner(Protocol):
     handle: ctypes.c_void_p  # the engine's
     device: Any  # a Cpu or Gpu of _device.py
     optimizer: Any
+    opening: Any
     placement: Any
 
     # Other parts.

@@ -23,6 +23,7 @@ from castor.torch._optimizers._groups import Grouping, params_of
 from castor.torch._optimizers._rule import Groups, Rule
 from castor.torch._optimizers._states import States
 from castor.torch._parameters._ignored import norm_of, scale
+from castor.torch._regroup import regroup
 from castor.torch._runtime import Runtime
 
 log = logging.getLogger("castor")
@@ -108,7 +109,7 @@ class CastorOptimizer(torch.optim.Optimizer):
 
     def _update_alone(self) -> None:
         runtime = self.runtime
-        self._grouping.look(self.param_groups)
+        self.follow_groups()
         if not runtime.in_step:
             runtime.flush()
             runtime.given.settle()
@@ -144,9 +145,25 @@ class CastorOptimizer(torch.optim.Optimizer):
         for p in self._grouping.without:
             self.runtime.gradient_values.set(p, None)
 
+    def follow_groups(self) -> None:
+        """Takes ``param_groups`` as the script has them now. All ranks call it."""
+        self._grouping.look(self.param_groups)
+        if self._grouping.due:
+            if self.runtime.in_step:
+                self._grouping.check_within_step()
+            else:
+                groups = self._grouping.for_engine(self.param_groups)
+                self.rule = regroup(self.runtime, self.rule, self.groups, groups, self._grouping.thawed)
+                self._grouping = Grouping(groups, self.runtime.by_tensor)
+                self._grouping.look(self.param_groups)
+
+    def thaw(self) -> None:
+        """A parameter that the engine has as frozen requires a gradient now."""
+        self._grouping.look_again()
+
     def check_early(self) -> None:
         """Before a backward that updates."""
-        self._grouping.look(self.param_groups)
+        self.follow_groups()
         if self._grouping.without:
             raise FailedPrecondition(f"parameter {self._grouping.without[0].name} was taken out of param_groups, and update_in_backward=True updates all that "
                                      "have gradients: set its requires_grad to False instead")
@@ -242,9 +259,11 @@ class CastorOptimizer(torch.optim.Optimizer):
         return torch.tensor(together, device=device)
 
     def add_param_group(self, group: dict[str, Any]) -> None:
+        """As torch's. Parameters that were frozen at `wrap` are trained from the next forward on, if they require gradients."""
         if self._castor_ready:
-            group["params"] = params_of(group)
-            for tensor in group["params"]:
+            params = group["params"]
+            group["params"] = [params] if isinstance(params, torch.Tensor) else list(params)  # an iterator is read once
+            for tensor in params_of(group):
                 self._grouping.known(tensor)
         super().add_param_group(group)
 
@@ -271,7 +290,7 @@ class CastorOptimizer(torch.optim.Optimizer):
         """torch's format, on the CPU. All ranks call it; rank 0 gets the states, and the others none."""
         for hook in self._optimizer_state_dict_pre_hooks.values():
             hook(self)
-        self._grouping.look(self.param_groups)
+        self.follow_groups()
         states: dict[Any, Any] = {}
         for number, p in enumerate(self._params()):
             state = None if p.frozen else self.rule.state_of(p, self.groups)
@@ -291,7 +310,7 @@ class CastorOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes torch's format. All ranks give the same."""
         self.runtime.settle()
-        self._grouping.look(self.param_groups)
+        self.follow_groups()
         for hook in self._optimizer_load_state_dict_pre_hooks.values():
             state_dict = hook(self, state_dict) or state_dict
         state_dict = self.rule.from_own_form(state_dict, self._numbered_groups(), self._params())

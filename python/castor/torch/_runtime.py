@@ -32,6 +32,7 @@ from castor.torch._hooks import ModuleHooks, address_of, tensors_in
 from castor.torch._machine._device import Gpu
 from castor.torch._machine._placement import Placement
 from castor.torch._model import Param, Unit
+from castor.torch._opening import Opening
 from castor.torch._parameters._given import Given
 from castor.torch._parameters._guards import Replacements, refuse_torchscript
 from castor.torch._parameters._ignored import Ignored
@@ -56,6 +57,7 @@ class Runtime:
         self.leases = Leases(engine.handle, device)
         self.reduce_dtype: Optional[torch.dtype] = None  # of all gradients; None: each as its parameter
         self.optimizer: Any = None
+        self.opening: Opening  # what its engine is made by
         self.replacements: Replacements
         self.ignored: Ignored
         self.params: list[Param] = []
@@ -197,6 +199,8 @@ class Runtime:
             self.replacements.check()
         if torch.is_grad_enabled():
             if not self.backward and (not self.in_step or self.backward_done):
+                if not self.in_step:
+                    self.optimizer.follow_groups()
                 self.begin_micro_batch()
             self._saves.watch()
         elif not self.backward:

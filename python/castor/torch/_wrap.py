@@ -13,18 +13,17 @@ from typing import Any, Callable, Optional, TypeVar, Union
 import torch
 from torch import nn
 
-from castor._derive import moments_of, uses_of
 from castor._engine import Engine
 from castor.errors import FailedPrecondition, InvalidArgument
 from castor.torch import _patches, _record
 from castor.torch._autograd._check import Check
 from castor.torch._checkpoints import _state
 from castor.torch._hooks import ModuleHooks, places_in
-from castor.torch._machine._budgets import Budget, Budgets
-from castor.torch._machine._device import Gpu, device_of
-from castor.torch._machine._placement import Placement
+from castor.torch._machine._budgets import Budget
+from castor.torch._machine._device import device_of
 from castor.torch._machine._world import make_world
 from castor.torch._model import Param, Unit
+from castor.torch._opening import Opening
 from castor.torch._optimizer import CastorOptimizer
 from castor.torch._optimizers._choice import listed, refuse_strangers, rule_for, take_states
 from castor.torch._optimizers._rule import Rule
@@ -144,18 +143,23 @@ def wrap(
             lazy.seed = align(_modules(model, ignore), lazy.seed)
         processor = device_of(world, computes_on)
         undo.callback(processor.close)
-        budgets = Budgets(device, host, _resident_bytes(found, rule), processor if isinstance(processor, Gpu) else None)
-        budgets.set_aside(rule.other_bytes, type(optimizers[0]).__name__)
-        engine = Engine(world, _config(rule, budgets, folders, stage, max_norm, initial_scale, chunk, chosen), processor.handle)
+        opening = Opening(device, host, folders, stage, max_norm, initial_scale, chunk, update_in_backward, units, ignore, chosen)
+        opening.choose_budgets(((f.tensor.numel(), f.dtype, f.frozen) for f in found), rule, processor, type(optimizers[0]).__name__)
+        engine = Engine(world, opening.config(rule), processor.handle)
         undo.pop_all()
     runtime = Runtime(model, engine, processor)
+    runtime.opening = opening
     runtime.reduce_dtype = torch.float32 if chosen.get("grad_mode") == "fp32" else None
     try:
         processor.bind(engine.handle)
-        _register(runtime, found)
+        for f in found:
+            p = Param(runtime, f.name, f.tensor, f.dtype, f.group, f.frozen)
+            p.number = engine.register(f.name, f.tensor.shape, DTYPES[f.dtype], f.frozen, f.group, f.fill)
+            p.unit = Unit((p,))
+            runtime.params.append(p)
+            runtime.by_tensor[id(f.tensor)] = p
         rule.bind(runtime)
-        runtime.held = _held(runtime, None if budgets.fits else model, units, ignore)
-        engine.seal(runtime.held, estimate=not budgets.fits)
+        opening.seal(runtime)
     except BaseException:
         runtime.close()
         _record.forget(world)
@@ -173,20 +177,7 @@ def wrap(
     runtime.optimizer = wrapped
     runtime.updates_early = update_in_backward
     runtime.scales = bool(initial_scale)
-    placement = Placement(runtime, budgets)
-    runtime.placement = placement if placement.watches else None
-    # A record has each use, and a chunk that is updated in the backward, or has its gradients in the place of its parameters, is not to be held then.
-    # With poison each use has a copy of its own.
-    uses = runtime.uses
-    uses.may_stay = (not update_in_backward and not _record.records() and chosen.get("grad_mode") != "reuse" and not chosen.get("poison")
-                     and (world.size == 1 or chosen.get("stage", stage) < 3))
-    if budgets.fits:
-        uses.choose()
-    # Nobody moves what is all in the host's memory, and fp32 has no other master.
-    uses.stays_for_good = uses.stays and world.size == 1 and computes_on.type == "cpu" and all(p.dtype is torch.float32 for p in runtime.params)
-    if uses.stays_for_good:
-        for p in runtime.params:
-            p.watched = 0
+    opening.place(runtime)
     _state.attach(model, runtime, wrapped)
     guard_model(model)
     for one in optimizers:
@@ -277,17 +268,6 @@ def _computes_on(on: Union[str, torch.device, None], found: Sequence[_Found]) ->
     return device
 
 
-def _resident_bytes(found: Sequence[_Found], rule: Rule) -> int:
-    """What it takes to keep everything on the device, with room for chunks that are not full."""
-    total = 0
-    for f in found:
-        count, size = f.tensor.numel(), f.dtype.itemsize
-        total += count * size
-        if not f.frozen:
-            total += count * (size + (4 if size < 4 else 0) + 4 * len(rule.states))
-    return int(total * 1.15) + (32 << 20)
-
-
 def _home_rules(place: Mapping[str, Union[str, Mapping[str, str]]], rule: Rule) -> list[dict[str, str]]:
     rules, states = [], (*_STATES, *rule.states)
     for pattern, where in place.items():
@@ -323,31 +303,6 @@ def _moments_in(dtype: Optional[torch.dtype]) -> dict[str, str]:
     return {"moment_dtype": "BF16"} if dtype is torch.bfloat16 else {}
 
 
-def _config(rule: Rule, budgets: Budgets, nvme: Any, stage: int, max_norm: float,
-            initial_scale: Optional[float], chunk: Any, more: dict[str, Any]) -> dict[str, Any]:
-    config: dict[str, Any] = {
-        "stage": stage,
-        "device_budget_bytes": budgets.device,
-        "host_budget_bytes": budgets.host,
-        "average_micro_batches": False,
-        "own_lease_ends": True,
-        "optimizer": rule.config(),
-        "groups": rule.groups(),
-    }
-    if nvme:
-        config["nvme"] = [{"directory": path} for path in nvme]
-    if max_norm:
-        config["clip_norm"] = max_norm
-    if initial_scale:
-        config["loss_scale"] = {"kind": "dynamic", "initial": initial_scale}
-    if chunk:
-        config["chunk"] = {"bytes": chunk}
-    if "moment_dtype" in more:
-        config["optimizer"]["moment_dtype"] = more.pop("moment_dtype")
-    config.update(more)
-    return config
-
-
 def _filler(tensor: torch.Tensor) -> Filler:
     """Writes a parameter's initial values, which seal asks for."""
     flat = tensor.detach().reshape(-1)
@@ -356,25 +311,6 @@ def _filler(tensor: torch.Tensor) -> Filler:
         floats_at(address, end - begin).copy_(flat[begin:end])
 
     return fill
-
-
-def _register(runtime: Runtime, found: Sequence[_Found]) -> None:
-    for f in found:
-        p = Param(runtime, f.name, f.tensor, f.dtype, f.group, f.frozen)
-        p.number = runtime.engine.register(f.name, f.tensor.shape, DTYPES[f.dtype], f.frozen, f.group, f.fill)
-        p.unit = Unit((p,))
-        runtime.params.append(p)
-        runtime.by_tensor[id(f.tensor)] = p
-
-
-def _held(runtime: Runtime, model: Optional[nn.Module], units: Sequence[Any], ignore: Sequence[Any]) -> list[tuple[list[int], list[int]]]:
-    """What a step holds at once, moment by moment; without a model all of it."""
-    numbers = {tensor: p.number for tensor, p in runtime.by_tensor.items()}
-    trained = [tensor for tensor, p in runtime.by_tensor.items() if not p.frozen]
-    if model is None:
-        return [(list(numbers.values()), [numbers[tensor] for tensor in trained])]
-    uses = moments_of(uses_of(model, trained, units=units, ignore=ignore, ranks=runtime.engine.world.size))
-    return [([numbers[t] for t in use.hold if t in numbers], [numbers[t] for t in use.grads]) for use in uses]
 
 
 def _move_in(runtime: Runtime) -> None:

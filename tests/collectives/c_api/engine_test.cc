@@ -4,10 +4,13 @@
 // What the C ABI tells of an engine and lets programs change: parameters and
 // their homes, states, numbers of the optimizer, checkpoints, plans.
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "chunk/base/units.h"
@@ -94,6 +97,36 @@ TEST(EngineTest, AGradientThatIsGivenIsAsOneThatIsWrittenAndHandedBack) {
     digests[given] = DigestOf(engine);
   }
   EXPECT_EQ(digests[0], digests[1]);
+}
+
+TEST(EngineTest, ARefusalThatAllRanksKnowLeavesTheWorldToOtherEngines) {
+  const CWorld world(2);
+  const auto on_both = [](const auto& rank) {
+    std::jthread other([&] { rank(1); });
+    rank(0);
+  };
+  on_both([&](int rank) {
+    const CEngine small(world, rank, 20,
+                        R"({"device_budget_bytes": "4100KiB",
+                            "host_budget_bytes": "8KiB"})");
+    EXPECT_GIVES(CASTOR_INFEASIBLE, castor_engine_seal(small.get(), nullptr));
+    castor_engine* second = nullptr;
+    EXPECT_GIVES(CASTOR_FAILED_PRECONDITION,
+                 castor_engine_create(world.get(), rank, nullptr, kSmallConfig,
+                                      &second));
+    EXPECT_THAT(castor_last_error(), HasSubstr("has an engine: destroy"));
+  });
+  std::array<uint64_t, 2> digests = {};
+  on_both([&](int rank) {
+    const CEngine engine(world, rank, 20,
+                         R"({"device_budget_bytes": "5MiB",
+                             "host_budget_bytes": "1MiB"})");
+    ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), nullptr));
+    Train(engine, 2);
+    digests[static_cast<size_t>(rank)] = DigestOf(engine);
+  });
+  EXPECT_EQ(digests[0], digests[1]);
+  EXPECT_NE(digests[0], 0u);
 }
 
 TEST(EngineTest, RefusesAGradientThatIsNone) {

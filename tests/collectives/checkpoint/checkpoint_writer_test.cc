@@ -179,6 +179,39 @@ TEST(LoadSourcesTest, FindsParametersByNameInAnyOrder) {
   EXPECT_EQ(of_a[At(StateKind::kGrad)].state, nullptr);
 }
 
+TEST(LoadSourcesTest, WhatWasFrozenBeginsWithoutMomentsWhereAsked) {
+  const CheckpointManifest manifest =
+      Holding({Saved("a", DType::kBF16, /*trainable=*/false),
+               Saved("b", DType::kBF16)});
+  const std::vector<ParamWithStates> wanted = {Wanted("a", DType::kBF16),
+                                               Wanted("b", DType::kBF16)};
+  EXPECT_THAT(FindLoadSources(manifest, wanted, StateNames(), {}),
+              StatusIs(ErrorCode::kInvalidArgument, Says("it was frozen")));
+  LoadOptions options;
+  options.begin_missing = true;
+  ASSERT_OK_AND_ASSIGN(
+      const LoadSources found,
+      FindLoadSources(manifest, wanted, StateNames(), options));
+  const auto& a = found.states[0];
+  const auto& b = found.states[1];
+  EXPECT_EQ(a[At(StateKind::kMaster)].state, manifest.params[0].Find("param"));
+  EXPECT_EQ(a[At(OptimizerState(0))].state, nullptr);
+  // What there is comes back.
+  EXPECT_EQ(b[At(StateKind::kMaster)].state, manifest.params[1].Find("master"));
+  EXPECT_EQ(b[At(OptimizerState(0))].state, manifest.params[1].Find("exp_avg"));
+}
+
+TEST(LoadSourcesTest, WhatWasTrainedIsNotFrozenInSilence) {
+  const CheckpointManifest manifest = Holding({Saved("a", DType::kF32)});
+  const std::vector<ParamWithStates> wanted = {
+      {{"a", {4, 100}, DType::kF32, /*trainable=*/false},
+       {{StateKind::kParam, DType::kF32}}}};
+  EXPECT_THAT(FindLoadSources(manifest, wanted, StateNames(), {}),
+              StatusIs(ErrorCode::kInvalidArgument, Says("is frozen now")));
+  EXPECT_THAT(FindLoadSources(manifest, wanted, StateNames(), WeightsOnly()),
+              IsOk());
+}
+
 TEST(LoadSourcesTest, NamesTheFirstParameterThatOnlyOneOfThemHas) {
   const CheckpointManifest manifest =
       Holding({Saved("weights", DType::kF32), Saved("other", DType::kF32)});

@@ -723,6 +723,60 @@ def names(folder: str) -> list[Any]:
     return [losses, *told]
 
 
+def thaws(folder: str) -> dict[str, Any]:
+    """Layers are thawed while two ranks train: the most that weights differ by from those of a plain script with all ranks' batches."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    tight = (4 << 20) + (24 << 10)  # beside 4 MiB for exchanges
+
+    def trained(wrap: Optional[dict[str, Any]]) -> tuple[Any, Any]:
+        torch.manual_seed(0)
+        model: Any = torch.nn.Sequential(*[torch.nn.Linear(32, 32) for _ in range(3)])
+        model[:2].requires_grad_(False)
+        optimizer: Any = torch.optim.AdamW(model[2].parameters(), lr=1e-2)
+        return (model, optimizer) if wrap is None else castor.wrap(model, optimizer, timeout_s=60, chunk=4 << 10, **wrap)
+
+    def steps(model: Any, optimizer: Any, plain: bool, first: int) -> None:
+        for step in range(first, first + 3):
+            optimizer.zero_grad()
+            for one in range(size) if plain else (rank,):
+                x = torch.randn(4, 32, generator=torch.Generator().manual_seed(step * size + one))
+                (model(x).pow(2).mean() / (size if plain else 1)).backward()
+            optimizer.step()
+
+    def thawed(model: Any, optimizer: Any) -> None:
+        model[1].requires_grad_(True)
+        optimizer.add_param_group({"params": model[1].parameters(), "lr": 3e-3})
+
+    plain, its = trained(None)
+    steps(plain, its, True, 0)
+    thawed(plain, its)
+    steps(plain, its, True, 3)
+    found: dict[str, Any] = {}
+    for stage in (1, 3):
+        for budgets in ({"device": "64MiB", "host": "64MiB"}, {"device": tight, "host": "64MiB"}, {"device": tight, "host": "48KiB", "nvme": folder}):
+            model, optimizer = trained({"stage": stage, **budgets})
+            steps(model, optimizer, False, 0)
+            thawed(model, optimizer)
+            steps(model, optimizer, False, 3)
+            weights = [castor.exact(p) for p in model.parameters()]
+            found[f"{stage} {budgets}"] = max((mine - p.detach()).abs().max().item() for mine, p in zip(weights, plain.parameters()))
+    # All ranks know of a refusal, and go on.
+    model, optimizer = trained({"device": tight, "host": "38KiB"})
+    steps(model, optimizer, False, 0)
+    thawed(model, optimizer)
+    before = castor.exact(model[2].weight)
+    try:
+        steps(model, optimizer, False, 3)
+    except castor.DoesNotFit as error:
+        found["refused"] = f"{len(error.raises)} raises: {error}"
+    found["kept"] = torch.equal(castor.exact(model[2].weight), before)
+    optimizer.param_groups.pop()
+    model[1].requires_grad_(False)
+    steps(model, optimizer, False, 3)
+    found["went on"] = not torch.equal(castor.exact(model[2].weight), before)
+    return found
+
+
 def differ(folder: str) -> str:
     """Ranks that have other models."""
     model: Any = torch.nn.Linear(4, 4 + dist.get_rank())

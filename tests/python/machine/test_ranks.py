@@ -181,3 +181,11 @@ def test_ranks_whose_optimizers_have_other_numbers_are_told_so(tmp_path: Path) -
 def test_ranks_that_differ_are_told_so(tmp_path: Path) -> None:
     said = run("differ", 2, tmp_path)
     assert "different parameters" in said, said
+
+
+def test_layers_are_thawed_on_all_ranks_or_on_none(tmp_path: Path) -> None:
+    found = run("thaws", 2, tmp_path)
+    refused, kept, went_on = (found.pop(name) for name in ("refused", "kept", "went on"))
+    assert len(found) == 6 and all(difference < 1e-6 for difference in found.values()), found
+    assert "frozen at castor.wrap, 1.weight the first, and stay frozen" in refused and not refused.startswith("0 raises")
+    assert kept and went_on

@@ -61,6 +61,12 @@ def one_taken_out(optimizer: Any) -> None:
     del optimizer.param_groups[1]["params"][0]
 
 
+def parted(optimizer: Any) -> None:
+    groups = optimizer.param_groups
+    groups[0]["params"].append(groups[1]["params"].pop())
+    groups[0]["lr"] = 0.0
+
+
 def a_generator(optimizer: Any) -> None:
     params = optimizer.param_groups.pop(0)["params"]
     optimizer.add_param_group({"params": (p for p in params), "lr": 5e-3})
@@ -78,6 +84,7 @@ EDITS: dict[str, Callable[[Any], Any]] = {
     "added again": added_again,
     "one taken out": one_taken_out,
     "a generator": a_generator,
+    "parted": parted,
 }
 
 
@@ -117,8 +124,6 @@ REFUSED: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "strange": (lambda model, optimizer: optimizer.param_groups[0]["params"].append(nn.Parameter(torch.ones(2))), r"a parameter of shape \(2,\) was put into"),
     "strange group": (lambda model, optimizer: optimizer.param_groups.append({"params": [nn.Parameter(torch.ones(2))]}), r"a parameter of shape \(2,\)"),
     "twice": (lambda model, optimizer: optimizer.param_groups[0]["params"].append(model[1].weight), "1.weight is in param_groups twice"),
-    "parted": (lambda model, optimizer: optimizer.param_groups[0]["params"].append(optimizer.param_groups[1]["params"].pop()) or
-               optimizer.param_groups[0].update(lr=0.0), "1.weight and 1.bias were in one group at castor.wrap"),
 }
 
 

@@ -62,7 +62,7 @@ def test_a_grad_scaler_is_refused_by_name_unless_it_does_nothing() -> None:
     assert not torch.equal(model.state_dict()["0.weight"], before)
 
 
-def test_freezing_after_wrap_is_obeyed_and_thawing_what_was_frozen_is_refused() -> None:
+def test_freezing_after_wrap_is_obeyed() -> None:
     model, optimizer = wrapped(lambda model: model[2].requires_grad_(False))
     before = {name: values.clone() for name, values in model.state_dict().items()}
     model[0].requires_grad_(False)
@@ -71,9 +71,6 @@ def test_freezing_after_wrap_is_obeyed_and_thawing_what_was_frozen_is_refused() 
     optimizer.step()
     moved = [name for name, values in model.state_dict().items() if not torch.equal(values, before[name])]
     assert moved == ["0.bias"]
-    for thaw in (lambda: model[2].requires_grad_(True), lambda: setattr(model[2].weight, "requires_grad", True)):
-        with pytest.raises(castor.FailedPrecondition, match=r"2\.weight was frozen at castor.wrap"):
-            thaw()
 
 
 def test_the_optimizer_that_was_given_to_wrap_makes_no_steps() -> None:

@@ -200,7 +200,8 @@ def memory_summary(runtime: Runtime) -> str:
     stats = runtime.engine.stats()
     lines = ["tier        budget          peak"]
     for tier in ("device", "host"):
-        lines.append(f"{tier:<8}{format_size(stats[tier + '_budget_bytes']):>12}  {format_size(stats[tier + '_peak_bytes']):>12}")
+        exchange = stats["exchange_bytes"] if tier == "device" else 0  # taken all the time
+        lines.append(f"{tier:<8}{format_size(stats[tier + '_budget_bytes'] + exchange):>12}  {format_size(stats[tier + '_peak_bytes'] + exchange):>12}")
     lines.append(f"{'nvme':<8}{'':>12}  {format_size(stats['nvme_peak_bytes']):>12}")
     largest = max([stats["chunk_bytes"], *(p.elements * p.dtype.itemsize for p in runtime.params)])  # which has a chunk of its own
     lines.append(
@@ -259,6 +260,7 @@ def save(directory: str, model: nn.Module, *, extra: Any = None, background: boo
     runtime = runtime_of(model)
     optimizer = runtime.optimizer
     runtime.settle()
+    optimizer.follow_groups()
     runtime.values.settle()
     runtime.leases.end_those_over()
     rest = {
@@ -285,6 +287,7 @@ def load(directory: str, model: nn.Module, *, step: Optional[int] = None, weight
     """
     runtime = runtime_of(model)
     runtime.settle()
+    runtime.optimizer.follow_groups()
     runtime.leases.end_those_over()
     with uninterrupted():
         loaded, text = runtime.engine.load(directory, step, weights_only, convert)

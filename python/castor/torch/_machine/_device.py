@@ -303,7 +303,7 @@ class Gpu:
         return self.current_stream()
 
     def bind(self, engine: ctypes.c_void_p) -> None:
-        self._engine = engine
+        self._engine, self._stream = engine, None
         self.follow()
 
     def follow(self) -> None:

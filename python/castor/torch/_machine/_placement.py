@@ -54,7 +54,7 @@ class Placement:
         """After the first step, which showed what is held at once. Where something still holds parameters, on any rank, after the next one."""
         runtime, budgets = self._runtime, self._budgets
         budgets.measure()
-        before = runtime.engine.stats()["device_budget_bytes"]
+        before = self._device_budget()
         while True:
             try:
                 self._placed = self._reseal(budgets.device, budgets.host)
@@ -72,9 +72,14 @@ class Placement:
                 log.warning("castor: %s of device memory are not to be had (%s): trying less", format_size(budgets.device), error)
                 budgets.device = max(budgets.device - budgets.device // 8, before)
         if self._placed:
-            stats = runtime.engine.stats()
-            budgets.device = stats["device_budget_bytes"]
-            log.info("castor: %s of device memory and %s of host memory for this rank", format_size(budgets.device), format_size(stats["host_budget_bytes"]))
+            budgets.device = self._device_budget()
+            log.info("castor: %s of device memory and %s of host memory for this rank", format_size(budgets.device),
+                     format_size(runtime.engine.stats()["host_budget_bytes"]))
+
+    def _device_budget(self) -> int:
+        """Bytes, with those for exchanges among ranks."""
+        stats = self._runtime.engine.stats()
+        return stats["device_budget_bytes"] + stats["exchange_bytes"]
 
     def _give_back(self, every: int) -> None:
         runtime, budgets = self._runtime, self._budgets

@@ -11,6 +11,7 @@ import torch
 
 from castor.errors import InvalidArgument
 from castor.torch._model import Owner
+from castor.torch._optimizers._facts import refuse_replaced_step
 from castor.torch._optimizers._fused import Fused, fused_kind
 from castor.torch._optimizers._program import Program
 from castor.torch._optimizers._rule import Rule
@@ -34,7 +35,10 @@ def _rule_of(optimizers: Sequence[torch.optim.Optimizer]) -> Rule:
     if not optimizers:
         raise InvalidArgument("there is no optimizer: give castor.wrap one, or a list")
     kind = fused_kind(optimizers[0]) if len(optimizers) == 1 else None
-    return Fused(optimizers[0], kind) if kind is not None else Program(optimizers)
+    if kind is None:
+        return Program(optimizers)
+    refuse_replaced_step(optimizers[0])
+    return Fused(optimizers[0].param_groups, kind)
 
 
 def listed(optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer]]) -> list[torch.optim.Optimizer]:

@@ -12,7 +12,6 @@ import torch
 from castor import _abi
 from castor.errors import FailedPrecondition
 from castor.torch._model import Owner, Param
-from castor.torch._optimizers._facts import refuse_replaced_step
 from castor.torch._optimizers._rule import Groups
 
 _KINDS = {torch.optim.Adam: "adam", torch.optim.AdamW: "adamw", torch.optim.SGD: "sgd"}
@@ -24,11 +23,12 @@ _STATES = {"adam": ("exp_avg", "exp_avg_sq"), "adamw": ("exp_avg", "exp_avg_sq")
 def fused_kind(optimizer: torch.optim.Optimizer) -> Optional[str]:
     """``adam``, ``adamw`` or ``sgd`` where the engine has all of what this one does."""
     kind = _KINDS.get(type(optimizer))
-    if kind is None or any(group.get(word) for group in optimizer.param_groups for word in _OTHERS):
-        return None
-    first = optimizer.param_groups[0]
+    return kind if kind is not None and _serves(kind, optimizer.param_groups) else None
+
+
+def _serves(kind: str, groups: Groups) -> bool:
     alike = ("dampening", "nesterov") if kind == "sgd" else ()
-    return kind if all(group[word] == first[word] for group in optimizer.param_groups for word in alike) else None
+    return not any(group.get(word) for group in groups for word in _OTHERS) and all(group[word] == groups[0][word] for group in groups for word in alike)
 
 
 class Fused:
@@ -38,21 +38,29 @@ class Fused:
     other_bytes = 0
     update_bytes = device_update_bytes = 0
 
-    def __init__(self, optimizer: torch.optim.Optimizer, kind: str) -> None:
-        refuse_replaced_step(optimizer)
+    def __init__(self, groups: Groups, kind: str) -> None:
         self.kind = kind
-        self._optimizer = optimizer
+        self._groups = groups
         self._engine: Any = None
         self._sent: dict[int, dict[str, float]] = {}
         self._lists_zeros = False
         words = ("decoupled_weight_decay", *_OTHERS, "nesterov", "dampening")
-        self._flags = [{word: group[word] for word in words if word in group} for group in optimizer.param_groups]
-        momentum = kind != "sgd" or any(group["momentum"] for group in optimizer.param_groups)
+        self._flags = [{word: group[word] for word in words if word in group} for group in groups]
+        momentum = kind != "sgd" or any(group["momentum"] for group in groups)
         self.states = _STATES[kind] if momentum else ()
+
+    def regrouped(self, groups: Groups, before: Groups) -> Fused:
+        made = Fused(groups, self.kind)
+        if not _serves(self.kind, groups) or made.states != self.states:
+            words = ", ".join((*_OTHERS, *(("momentum", "dampening", "nesterov") if self.kind == "sgd" else ())))
+            raise FailedPrecondition(f"a group was put into the optimizer after castor.wrap with words that the other groups have not ({words}): give it "
+                                     "theirs, or put it in before castor.wrap")
+        made._lists_zeros = self._lists_zeros
+        return made
 
     def config(self) -> dict[str, Any]:
         config: dict[str, Any] = {"kind": self.kind}
-        groups = self._optimizer.param_groups
+        groups = self._groups
         first = groups[0]
         config.update({name: value for name, value in self._numbers(first).items() if name != "lr"})
         if self.kind == "sgd":
@@ -61,8 +69,8 @@ class Fused:
         return config
 
     def groups(self) -> Groups:
-        groups: Groups = [{"name": f"g{index}"} for index in range(len(self._optimizer.param_groups))]
-        for mine, group in zip(groups, self._optimizer.param_groups):
+        groups: Groups = [{"name": f"g{index}"} for index in range(len(self._groups))]
+        for mine, group in zip(groups, self._groups):
             if self.kind == "sgd":
                 mine["momentum"] = float(group["momentum"])
             else:
@@ -81,7 +89,8 @@ class Fused:
 
     def bind(self, runtime: Owner) -> None:
         self._engine = runtime.engine
-        for group in self._optimizer.param_groups:
+        self._sent.clear()
+        for group in self._groups:
             if isinstance(group["lr"], torch.Tensor):
                 group["lr"] = float(group["lr"])
 

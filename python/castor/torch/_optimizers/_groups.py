@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Optional
 
 import torch
 
@@ -17,28 +17,36 @@ from castor.torch._optimizers._rule import Groups
 
 
 def params_of(group: dict[str, Any]) -> list[torch.Tensor]:
-    """Of a list, an iterator or a single tensor, as torch takes them."""
+    """Of a list, an iterator or a single tensor, as torch takes them; with names, as torch takes them too."""
     params = group["params"]
-    return [params] if isinstance(params, torch.Tensor) else list(params)
+    listed = [params] if isinstance(params, torch.Tensor) else list(params)
+    return [one[1] if isinstance(one, tuple) else one for one in listed]
 
 
 def _numbers_of(group: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in group.items() if name != "params"}
+    return {name: value for name, value in group.items() if name not in ("params", "param_names")}
 
 
 class Grouping:
-    """The engine has each parameter in the group that it was in at wrap. All parameters of such a group take their numbers from one group of the script's."""
+    """The engine has each parameter in a group. All parameters of such a group take their numbers from one group of the script's."""
 
     def __init__(self, groups: Groups, by_tensor: Mapping[int, Param]) -> None:
-        """`by_tensor`: by ids."""
+        """`groups`: as the engine has them, ``g0`` first. `by_tensor`: by ids."""
         self._by_tensor = by_tensor
         self._own: list[list[Param]] = [[] for _ in groups]  # trained ones, by the engine's group
         for p in by_tensor.values():
             if not p.frozen:
                 self._own[int(p.group[1:])].append(p)
-        self._known = [(group, params_of(group)) for group in groups]
+        self._known: list[tuple[dict[str, Any], list[torch.Tensor]]] = []
         self.ordered: Groups = list(groups)  # for each of the engine's groups, the script's with its numbers
         self.without: Sequence[Param] = ()  # trained parameters that are in no group any more
+        self.thawed: Sequence[Param] = ()  # parameters in a group that are to be trained, and that the engine has as frozen
+        self._parted: Optional[tuple[Param, dict[str, Any], Param, dict[str, Any]]] = None  # two of one engine's group, and their groups
+
+    @property
+    def due(self) -> bool:
+        """The engine has to be made anew for the script's groups."""
+        return bool(self.thawed) or self._parted is not None
 
     def look(self, groups: Groups) -> None:
         """Follows what a script has changed. FailedPrecondition, by name, where parameters cannot be updated so: nothing has changed then."""
@@ -51,18 +59,44 @@ class Grouping:
                 if p.number in placed:
                     raise FailedPrecondition(f"parameter {p.name} is in param_groups twice, and would be updated twice: take it out of one group")
                 placed[p.number] = group
-        ordered = [self._one_group(own, placed) or before for own, before in zip(self._own, self.ordered)]
+        self._parted = None
+        self.ordered = [self._one_group(own, placed) or before for own, before in zip(self._own, self.ordered)]
         self.without = [p for own in self._own for p in own if p.number not in placed]
-        self.ordered, self._known = ordered, [(group, params_of(group)) for group in groups]
+        with torch._C.DisableTorchFunctionSubclass():
+            self.thawed = [p for p in self._by_tensor.values() if p.frozen and p.number in placed and p.tensor.requires_grad]
+        self._known = [(group, params_of(group)) for group in groups]
+
+    def look_again(self) -> None:
+        """Whether a parameter is trained has changed, which no group shows."""
+        self._known = []
+
+    def check_within_step(self) -> None:
+        """FailedPrecondition where the engine cannot end a step that has begun with other groups as the script expects."""
+        if self._parted is not None and not same(_numbers_of(self._parted[1]), _numbers_of(self._parted[3])):
+            raise FailedPrecondition(f"parameters {self._parted[0].name} and {self._parted[2].name} were in one group when the step began, and are in two with other numbers "
+                                     "now: change groups behind optimizer.step()")
+        for p in self.thawed:
+            with torch._C.DisableTorchFunctionSubclass():
+                if p.tensor.grad is not None:
+                    raise FailedPrecondition(f"parameter {p.name} has a gradient, and was put into param_groups when the step had begun: change groups behind "
+                                             "optimizer.step()")
 
     def known(self, tensor: torch.Tensor) -> Param:
-        """FailedPrecondition where the engine has no states of a parameter, which a script has put into a group."""
+        """FailedPrecondition where a tensor that a script has put into a group is none of the model's parameters."""
         p = self._by_tensor.get(id(tensor))
-        if p is None or not p.group:
-            what = f"a parameter of shape {tuple(tensor.shape)}" if p is None else f"parameter {p.name}"
-            raise FailedPrecondition(f"{what} was put into param_groups after castor.wrap, and Castor has no states for it: put it into the optimizer before "
-                                     "castor.wrap, or train it by an optimizer of its own, in a module that castor.wrap is told to ignore")
+        if p is None:
+            raise FailedPrecondition(f"a parameter of shape {tuple(tensor.shape)} was put into param_groups after castor.wrap, and is none of the model's "
+                                     "in chunks: give it to castor.wrap with the model, or train it by an optimizer of its own, in a module that castor.wrap is "
+                                     "told to ignore")
         return p
+
+    def for_engine(self, groups: Groups) -> Groups:
+        """The groups of an engine that follows the script's: behind these, what parameters in no group any more had last."""
+        made, kept = list(groups), {}
+        for p in self.without:
+            last = self.ordered[int(p.group[1:])]
+            kept.setdefault(id(last), {**_numbers_of(last), "params": []})["params"].append(p.tensor)
+        return made + list(kept.values())
 
     def _is_known(self, groups: Groups) -> bool:
         return len(groups) == len(self._known) and all(
@@ -70,14 +104,13 @@ class Grouping:
             for group, (known, params) in zip(groups, self._known)
         )
 
-    @staticmethod
-    def _one_group(own: list[Param], placed: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    def _one_group(self, own: list[Param], placed: dict[int, dict[str, Any]]) -> dict[str, Any]:
         there = [(p, placed[p.number]) for p in own if p.number in placed]
         if not there:
             return {}
         first, group = there[0]
         for p, other in there:
-            if other is not group and not same(_numbers_of(other), _numbers_of(group)):
-                raise FailedPrecondition(f"parameters {first.name} and {p.name} were in one group at castor.wrap, and are in two with other numbers now: "
-                                         "give each its group before castor.wrap")
+            if other is not group:
+                self._parted = first, group, p, other  # with the same numbers now, perhaps
+                break
         return group

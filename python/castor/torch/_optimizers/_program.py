@@ -69,6 +69,24 @@ class Program:
                                   "give castor.wrap an optimizer with fewer")
         return tuple(names)
 
+    def regrouped(self, groups: Groups, before: Groups) -> Program:
+        if len(self._members) > 1:
+            raise FailedPrecondition("several optimizers were given to castor.wrap, and nothing says whose groups these are: thaw parameters, and put them into "
+                                     "groups, before castor.wrap")
+        (member,) = self._members
+        member.bare.put(groups, defaultdict(dict, member.of_all))
+        try:
+            made = Program([member.bare.optimizer])
+        finally:
+            member.bare.put([], defaultdict(dict))
+        if made.states != self.states:
+            raise FailedPrecondition(f"{member.bare.name} would keep other states of the groups than before ({', '.join(made.states)} instead of "
+                                     f"{', '.join(self.states)}): put them into it before castor.wrap")
+        made._members[0].first = member.first
+        first = {id(group): numbers for group, numbers in zip(before, self._groups_first)}
+        made._groups_first = [first.get(id(group), numbers) for group, numbers in zip(groups, made._groups_first)]
+        return made
+
     def config(self) -> dict[str, Any]:
         return {"kind": self.kind, "states": [{"name": name} for name in self.states]}
 

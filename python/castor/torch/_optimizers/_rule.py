@@ -29,8 +29,12 @@ class Rule(Protocol):
     def groups(self) -> Groups:
         """The engine's ``groups``: ``g0``, ``g1`` and so on, as the optimizer has them."""
 
+    def regrouped(self, groups: Groups, before: Groups) -> Rule:
+        """The same rule for other groups of the optimizer, to be bound to an engine. `before`: the groups until now, as the engine had them.
+        FailedPrecondition where these groups want states that the engine has not."""
+
     def bind(self, runtime: Owner) -> None:
-        """The engine is there, and all parameters are registered."""
+        """The engine is there, and all parameters are registered. Once for each engine."""
 
     def begin(self, groups: Groups) -> None:
         """Updates of a step may come from now on, with the numbers that the groups have now. More than once in a step changes nothing."""

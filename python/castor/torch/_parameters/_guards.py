@@ -43,14 +43,11 @@ def refuse_torchscript() -> NoReturn:
 
 
 def _set_requires_grad(p: Param, value: bool = True) -> None:
-    if value and p.frozen and p.group:
-        raise FailedPrecondition(
-            f"parameter {p.name} was frozen at castor.wrap, so there is no room for its gradient and its states: wrap it while it is "
-            "trained, and freeze it then"
-        )
+    if value and p.frozen:
+        p.runtime.optimizer.thaw()
 
 
-# By what torch calls for it, with the arguments behind the parameter.
+# What Castor does at calls of torch's, with the arguments behind the parameter.
 GUARDS: dict[Any, Callable[..., None]] = {
     torch.Tensor.requires_grad.__set__: _set_requires_grad,  # type: ignore[attr-defined]
     torch.Tensor.requires_grad_: _set_requires_grad,

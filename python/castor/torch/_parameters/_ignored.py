@@ -26,6 +26,10 @@ class Ignored:
     def tensors(self) -> list[Tensor]:
         return [*self._named.values(), *(p for p in self._untrained if p.requires_grad)]
 
+    def leave(self, untrained: Iterable[Tensor]) -> None:
+        """`untrained`: as above, from now on."""
+        self._untrained = list(untrained)
+
     def values(self) -> dict[str, Tensor]:
         """For checkpoints."""
         return {name: p.detach() for name, p in self._named.items()}

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""What a model's engine is made by, at `wrap` and where a script's groups need another one."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any, Optional, Union
+
+import torch
+from torch import nn
+
+from castor._derive import moments_of, uses_of
+from castor.torch import _record
+from castor.torch._machine._budgets import Budget, Budgets
+from castor.torch._machine._device import Gpu
+from castor.torch._machine._placement import Placement
+from castor.torch._model import WATCHED, Owner
+from castor.torch._optimizers._rule import Rule
+
+Moments = list[tuple[list[int], list[int]]]
+
+
+class Opening:
+    """What `castor.wrap` was told. It keeps no part of the model alive."""
+
+    def __init__(self, device: Budget, host: Budget, folders: Sequence[str], stage: int, max_norm: float, initial_scale: Optional[float], chunk: Any,
+                 updates_early: bool, units: Sequence[Union[nn.Module, type]], ignore: Sequence[nn.Module], config: dict[str, Any]) -> None:
+        """`config`: keys that go before what is made of the other arguments."""
+        self._device, self._host = device, host
+        self.folders = folders
+        self._stage, self._max_norm, self._initial_scale, self._chunk = stage, max_norm, initial_scale, chunk
+        self._updates_early = updates_early
+        self._units = [unit if isinstance(unit, type) else weakref.ref(unit) for unit in units]
+        self._ignore = [weakref.ref(module) for module in ignore]
+        self._config = config
+        self.budgets: Budgets  # of the engine that there is
+
+    def choose_budgets(self, params: Iterable[tuple[int, torch.dtype, bool]], rule: Rule, processor: Any, optimizer: str) -> None:
+        """`params`: elements, type, and whether it is frozen, of each. `optimizer`: its name. DoesNotFit where the optimizer leaves the engine nothing."""
+        budgets = Budgets(self._device, self._host, _resident_bytes(params, len(rule.states)), processor if isinstance(processor, Gpu) else None)
+        budgets.set_aside(rule.other_bytes, optimizer)
+        self.budgets = budgets
+
+    def config(self, rule: Rule) -> dict[str, Any]:
+        """The engine's."""
+        more = dict(self._config)
+        config: dict[str, Any] = {
+            "stage": self._stage,
+            "device_budget_bytes": self.budgets.device,
+            "host_budget_bytes": self.budgets.host,
+            "average_micro_batches": False,
+            "own_lease_ends": True,
+            "optimizer": rule.config(),
+            "groups": rule.groups(),
+        }
+        if self.folders:
+            config["nvme"] = [{"directory": path} for path in self.folders]
+        if self._max_norm:
+            config["clip_norm"] = self._max_norm
+        if self._initial_scale:
+            config["loss_scale"] = {"kind": "dynamic", "initial": self._initial_scale}
+        if self._chunk:
+            config["chunk"] = {"bytes": self._chunk}
+        if "moment_dtype" in more:
+            config["optimizer"]["moment_dtype"] = more.pop("moment_dtype")
+        config.update(more)
+        return config
+
+    def seal(self, runtime: Owner) -> None:
+        """The engine has all parameters, and takes its memory."""
+        model = None if self.budgets.fits else runtime.model()
+        runtime.held = self._held(runtime, model)
+        runtime.engine.seal(runtime.held, estimate=not self.budgets.fits)
+
+    def _held(self, runtime: Owner, model: Optional[nn.Module]) -> Moments:
+        """What a step holds at once, moment by moment; without a model all of it."""
+        numbers = {id(p.tensor): p.number for p in runtime.params}
+        trained = [id(p.tensor) for p in runtime.params if not p.frozen]
+        if model is None:
+            return [(list(numbers.values()), [numbers[tensor] for tensor in trained])]
+        units = [unit if isinstance(unit, type) else unit() for unit in self._units]
+        uses = moments_of(uses_of(model, trained, units=units, ignore=[module() for module in self._ignore], ranks=runtime.engine.world.size))
+        return [([numbers[t] for t in use.hold if t in numbers], [numbers[t] for t in use.grads]) for use in uses]
+
+    def place(self, runtime: Owner) -> None:
+        """Behind a seal: whether the first step shows where states are best, and whether parameters keep views."""
+        placement = Placement(runtime, self.budgets)
+        runtime.placement = placement if placement.watches else None
+        # A record has each use, and a chunk that is updated in the backward, or has its gradients in the place of its parameters, is not to be held then.
+        # With poison each use has a copy of its own.
+        uses, ranks = runtime.uses, runtime.engine.world.size
+        uses.may_stay = (not self._updates_early and not _record.records() and self._config.get("grad_mode") != "reuse" and not self._config.get("poison")
+                         and (ranks == 1 or self._config.get("stage", self._stage) < 3))
+        uses.stays = False  # where a placement after the first step chooses
+        if self.budgets.fits:
+            uses.choose()
+        # Nobody moves what is all in the host's memory, and fp32 has no other master.
+        on_processor = runtime.device.follow is None
+        uses.stays_for_good = uses.stays and ranks == 1 and on_processor and all(p.dtype is torch.float32 for p in runtime.params)
+        for p in runtime.params:
+            p.watched = 0 if uses.stays_for_good else WATCHED
+
+
+def _resident_bytes(params: Iterable[tuple[int, torch.dtype, bool]], states: int) -> int:
+    """What it takes to keep everything on the device, with room for chunks that are not full."""
+    total = 0
+    for count, dtype, frozen in params:
+        size = dtype.itemsize
+        total += count * size
+        if not frozen:
+            total += count * (size + (4 if size < 4 else 0) + 4 * states)
+    return int(total * 1.15) + (32 << 20)
