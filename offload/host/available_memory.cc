@@ -101,6 +101,14 @@ std::optional<AvailableMemory> ReadAvailableMemory(const SystemPaths& paths) {
   return std::move(smallest).found();
 }
 
+std::optional<AvailableMemory> ReadAvailableForSlabs(const SystemPaths& paths) {
+  std::optional<AvailableMemory> available = ReadAvailableMemory(paths);
+  if (available) {
+    available->bytes = std::max(available->bytes - kBesideSlabs, Bytes(0));
+  }
+  return available;
+}
+
 std::optional<Bytes> ReadPeakResident(const SystemPaths& paths) {
   const std::optional<int64_t> kib =
       ReadField(paths.proc + "/self/status", "VmHWM:");

@@ -107,17 +107,21 @@ Status CreateEngine(const castor_world* handle, int32_t rank,
         "rank {} is another process: this one may create its own rank only",
         rank)));
   }
-  Result<std::unique_ptr<ZeroEngine>> created =
-      ZeroEngine::Create(options, communicator);
-  if (!created.ok()) return taken_back(created.status());
-  made->engine = *std::move(created);
-  made->fp32_grads = options.grad_mode == GradMode::kFp32;
-  made->plan = std::move(read.plan);
+  // Before there is an engine, whose end would be the world's.
   if (world->taken[index].exchange(true)) {
     return taken_back(FailedPrecondition(fmt::format(
         "rank {} has an engine: destroy that before, or make another world",
         rank)));
   }
+  Result<std::unique_ptr<ZeroEngine>> created =
+      ZeroEngine::Create(options, communicator);
+  if (!created.ok()) {
+    world->taken[index] = false;
+    return taken_back(created.status());
+  }
+  made->engine = *std::move(created);
+  made->fp32_grads = options.grad_mode == GradMode::kFp32;
+  made->plan = std::move(read.plan);
   made->rank = rank;
   made->device = device;
   EngineEntry* const its = made.get();

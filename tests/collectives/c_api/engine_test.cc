@@ -107,7 +107,7 @@ TEST(EngineTest, ARefusalThatAllRanksKnowLeavesTheWorldToOtherEngines) {
   };
   on_both([&](int rank) {
     const CEngine small(world, rank, 20,
-                        R"({"device_budget_bytes": "4100KiB",
+                        R"({"device_budget_bytes": "12KiB",
                             "host_budget_bytes": "8KiB"})");
     EXPECT_GIVES(CASTOR_INFEASIBLE, castor_engine_seal(small.get(), nullptr));
     castor_engine* second = nullptr;
@@ -124,6 +124,7 @@ TEST(EngineTest, ARefusalThatAllRanksKnowLeavesTheWorldToOtherEngines) {
     ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), nullptr));
     Train(engine, 2);
     digests[static_cast<size_t>(rank)] = DigestOf(engine);
+    EXPECT_GIVES(CASTOR_OK, castor_engine_close(engine.get()));
   });
   EXPECT_EQ(digests[0], digests[1]);
   EXPECT_NE(digests[0], 0u);

@@ -107,10 +107,10 @@ TEST_F(ZeroEngineTest, PrefetchTurnsGathersOnDemandIntoGathersAhead) {
 }
 
 // Bytes that one rank of two sends in a whole training besides chunks, all of
-// it in all-reduces of 64-bit words: on what is sealed, on every step, on what
-// the toy trainer reads of the weights and on their digest.
+// it in all-reduces of 64-bit words: on what is sealed and that all can, on
+// every step, on what the toy trainer reads of the weights and on their digest.
 Bytes AgreementBytes(const ToyModel& model, const ToyRun& run, bool clips) {
-  int64_t words = WordsOfInputs() + 1;
+  int64_t words = WordsOfInputs() + 3 + 1;
   for (const ParamSpec& spec : model.params) {
     words += (toy::SizeOf(spec) + 1) / 2;
   }

@@ -241,8 +241,8 @@ TEST_F(ShardGroupTest, WireBytesFollowTheGroups) {
           step +=
               world ? all / kWorld * (kWorld - 1) : all / group * (group - 1);
         }
-        Bytes agreed =
-            AllReduceBytes(WordsOfInputs(), kWorld) + AllReduceBytes(1, kWorld);
+        Bytes agreed = AllReduceBytes(WordsOfInputs(), kWorld) +
+                       AllReduceBytes(3, kWorld) + AllReduceBytes(1, kWorld);
         for (const ParamSpec& spec : model.params) {
           agreed += AllReduceBytes((toy::SizeOf(spec) + 1) / 2, kWorld);
         }

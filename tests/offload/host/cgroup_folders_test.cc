@@ -166,6 +166,20 @@ TEST_F(AvailableMemoryTest, SkipsLinesItCannotRead) {
   EXPECT_EQ(Read()->bytes, KiB(1000));
 }
 
+TEST_F(AvailableMemoryTest, IsLessForSlabsByWhatTheProcessTakesBesideThem) {
+  const auto read = [&] {
+    return ReadAvailableForSlabs(
+        {folder_.File("proc"), folder_.File("cgroup")});
+  };
+  EXPECT_FALSE(read().has_value());
+  MachineHas(50 << 10);
+  ASSERT_TRUE(read().has_value());
+  EXPECT_EQ(read()->bytes, MiB(50) - kBesideSlabs);
+  EXPECT_EQ(read()->source, Read()->source);
+  MachineHas(1 << 10);
+  EXPECT_EQ(read()->bytes, Bytes(0));
+}
+
 TEST(RealAvailableMemoryTest, ThisMachineHasSome) {
   const auto available = ReadAvailableMemory();
   ASSERT_TRUE(available.has_value());

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import copy
+import random
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 
 import castor.torch as castor
+from castor.torch._checkpoints import _state
 from models import PLAIN, gpt2, language
 
 CASE = PLAIN[0]
@@ -105,6 +107,19 @@ def test_training_goes_on_from_a_checkpoint_bit_by_bit(tmp_path: Path) -> None:
         scheduler.step()
     for name, values in model.state_dict().items():
         assert torch.equal(again.state_dict()[name], values), name
+
+
+def test_random_states_that_an_earlier_castor_saved_come_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Those of rank 0 alone, and none of numpy's."""
+    model, _ = wrapped()
+    torch.manual_seed(5)
+    random.seed(5)
+    monkeypatch.setattr(_state, "states_of_ranks", lambda _: {"torch": torch.get_rng_state(), "python": random.getstate(), "device": None})
+    castor.save(str(tmp_path), model)
+    drawn = torch.rand(3), random.random()
+    castor.load(str(tmp_path), model)
+    assert torch.equal(torch.rand(3), drawn[0])
+    assert random.random() == drawn[1]
 
 
 def test_weights_come_from_safetensors_that_others_wrote(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import io
 import random
 import sys
-from typing import Any
+from typing import Any, Union
 
 import torch
 
@@ -31,19 +31,22 @@ def states_of_ranks(runtime: Runtime) -> list[bytes]:
     return _of_ranks(runtime, text.getvalue())
 
 
-def take_own(runtime: Runtime, states: list[bytes]) -> None:
+def take_own(runtime: Runtime, states: Union[list[bytes], dict[str, Any]]) -> None:
     """A rank that the saved world did not have keeps the states that it has."""
     rank = runtime.engine.world.rank
-    if rank >= len(states):
+    if rank >= (1 if isinstance(states, dict) else len(states)):
         return
-    state = torch.load(io.BytesIO(states[rank]), map_location="cpu", weights_only=False)
+    if isinstance(states, dict):  # an earlier Castor saved rank 0's alone, and none of numpy's
+        state = states
+    else:
+        state = torch.load(io.BytesIO(states[rank]), map_location="cpu", weights_only=False)
     torch.set_rng_state(state["torch"])
     random.setstate(state["python"])
-    if state["numpy"] is not None:
+    if state.get("numpy") is not None:
         import numpy
 
         numpy.random.set_state(state["numpy"])
-    if state["device"] is not None:
+    if state.get("device") is not None:
         runtime.device.set_random_state(state["device"])
 
 
