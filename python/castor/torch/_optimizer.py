@@ -17,6 +17,7 @@ from castor import _abi
 from castor._abi import lib
 from castor._interrupts import uninterrupted, whole
 from castor.errors import CastorError, FailedPrecondition, InvalidArgument
+from castor.torch._autograd._compile import uncompiled
 from castor.torch._model import Param, read
 from castor.torch._optimizers._bare import HOOKS
 from castor.torch._optimizers._groups import Grouping, params_of
@@ -92,6 +93,7 @@ class CastorOptimizer(torch.optim.Optimizer):
         if self._castor_ready:
             self._states.become(value)
 
+    @uncompiled
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:  # type: ignore[override]
         """Updates the parameters. A closure that computes the loss and goes backward is called first, and its answer returned."""
         self._opt_called = True  # which schedulers ask for
@@ -192,16 +194,17 @@ class CastorOptimizer(torch.optim.Optimizer):
             )
 
     def _make_step(self) -> _abi.Step:
-        self.rule.begin(self.groups)
+        rule, groups = self.rule, self.groups
+        rule.begin(groups)
         try:
             made = self.runtime.engine.step(self._rate())
         except CastorError as error:
-            self.rule.end(self.groups, False)
-            if self.rule.error is None:
+            rule.end(groups, False)
+            if rule.error is None:
                 raise
             self.runtime.end_step()  # its gradients are dropped
-            raise error from self.rule.error
-        self.rule.end(self.groups, bool(made.applied))
+            raise error from rule.error
+        rule.end(groups, bool(made.applied))
         return made
 
     def _rate(self) -> float:
@@ -214,6 +217,7 @@ class CastorOptimizer(torch.optim.Optimizer):
         self.runtime.engine.update_early(self._rate())
 
     @whole
+    @uncompiled
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops gradients that no step has used."""
         with self.runtime.turn:
@@ -221,15 +225,18 @@ class CastorOptimizer(torch.optim.Optimizer):
             if self.runtime.has_gradients():
                 self.runtime.abandon()
 
+    @uncompiled
     def backward(self, loss: torch.Tensor, **arguments: Any) -> None:
         """``loss.backward()``, multiplied by the loss scale."""
         self.scale(loss).backward(**arguments)
 
+    @uncompiled
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss times the loss scale, which `step` divides by."""
         self.runtime.scaled += 1
         return loss * self.runtime.engine.loss_scale().scale
 
+    @uncompiled
     def clip_grad_norm_(self, max_norm: float, beside: Optional[Sequence[torch.Tensor]] = None) -> torch.Tensor:
         """Clips this step's gradients to a global norm, over all parameters and ranks, and returns the norm before.
 
@@ -329,7 +336,8 @@ class CastorOptimizer(torch.optim.Optimizer):
                     self.rule.take_state(p, state)
                 else:
                     self.rule.forget(p)
-        self.rule.take_of_all({name: value for name, value in state_dict["state"].items() if not isinstance(name, int)})
+        of_params = set(numbers)  # or their names, as torch.distributed.checkpoint gives them
+        self.rule.take_of_all({name: value for name, value in state_dict["state"].items() if not isinstance(name, int) and name not in of_params})
         for after in self._optimizer_load_state_dict_post_hooks.values():
             after(self)
 

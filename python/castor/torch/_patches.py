@@ -113,19 +113,20 @@ def _run_backward(*arguments: Any, **keywords: Any) -> Any:
     """A model has its turn to the end of the backward that reached it, however the backward ends."""
     me = threading.get_ident()
     outermost = _outermost(me) if torch._C._current_graph_task_id() != -1 else None
+    owners = _alive()
     if outermost is None:
-        for owner in list(_owners):
+        for owner in owners:
             owner.wait_for_backward()
     one = _Backward(sys._getframe(), me, outermost)
     _backwards.append(one)
     try:
-        return _checked_backward(*arguments, **keywords)
+        return _checked_backward(owners, *arguments, **keywords)
     except BaseException:
         _drop_the_rest()
         raise
     finally:
         _backwards.remove(one)
-        for owner in list(_owners):
+        for owner in owners:
             owner.backward_is_over(one.frame)
         del one  # a frame that refers to itself would keep its arguments
 
@@ -138,12 +139,16 @@ def _drop_the_rest() -> None:
         _plain_backward((nothing,), (torch.ones((), device="cpu"),), False, False, (), allow_unreachable=True, accumulate_grad=True)
 
 
-def _checked_backward(*arguments: Any, **keywords: Any) -> Any:
+def _checked_backward(owners: list[Any], *arguments: Any, **keywords: Any) -> Any:
     """Where a model's check is due, it watches the backward, whose threads have the modes that were there when it began."""
-    if not any([owner.check.due for owner in _owners]) and torch._C._is_torch_function_enabled():
-        return _plain_backward(*arguments, **keywords)
+    for owner in owners:
+        if owner.check.due:
+            break
+    else:
+        if torch._C._is_torch_function_enabled():
+            return _plain_backward(*arguments, **keywords)
     # Who was given names has called this with their functions turned off, and a backward may compute forwards again.
-    with checked(list(_owners)), torch._C._EnableTorchFunction():
+    with checked(owners), torch._C._EnableTorchFunction():
         return _plain_backward(*arguments, **keywords)
 
 
@@ -200,14 +205,20 @@ _PATCHES: tuple[tuple[Any, str, Any], ...] = (
     (torch.jit._recursive, "create_script_module", _create_script_module),
     (vmap, "_add_batch_dim", _with_values(vmap._add_batch_dim)),
 )
-_owners: weakref.WeakSet[Any] = weakref.WeakSet()
+_owners: list[weakref.ref[Any]] = []
 _before: list[Any] = []  # what was there, or _NOTHING
 _NOTHING = object()
 
 
+def _alive() -> list[Any]:
+    """The owners."""
+    return [owner for reference in _owners if (owner := reference()) is not None]
+
+
 def hold(owner: Any) -> None:
     """The patches are there until the last owner has called `let_go`, or has died."""
-    _owners.add(owner)
+    _owners[:] = [reference for reference in _owners if reference() is not None]
+    _owners.append(weakref.ref(owner))
     if not _before:
         _before.extend(vars(place).get(name, _NOTHING) for place, name, _ in _PATCHES)
         for place, name, ours in _PATCHES:
@@ -216,7 +227,7 @@ def hold(owner: Any) -> None:
 
 def let_go(owner: Any) -> None:
     """Once for an owner, or several times."""
-    _owners.discard(owner)
+    _owners[:] = [reference for reference in _owners if reference() not in (None, owner)]
     if _owners or not _before:
         return
     for (place, name, ours), before in zip(_PATCHES, _before):

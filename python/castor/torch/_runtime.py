@@ -287,7 +287,8 @@ class Runtime:
             self.engine.end_evaluation()
 
     def flush(self) -> None:
-        self.leases.end_those_over()
+        if self.leases.ended:
+            self.leases.end_those_over()
 
     # Backwards and micro-batches.
 
@@ -391,7 +392,13 @@ class Runtime:
 
     def has_gradients(self) -> bool:
         """Whether this step has any."""
-        return self.in_step and (self.backward_done or any(self.has_gradient(p) for p in self.params))
+        if not self.in_step or self.backward_done:
+            return self.in_step
+        before = self.before_step
+        for p in self.params:
+            if p.given > before:
+                return True
+        return False
 
     def has_gradient(self, p: Param) -> bool:
         """Whether this step has a gradient of the parameter."""

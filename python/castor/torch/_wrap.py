@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable, Optional, TypeVar, Union
@@ -21,6 +20,7 @@ from castor.torch._checkpoints import _state
 from castor.torch._hooks import ModuleHooks, places_in
 from castor.torch._machine._budgets import Budget
 from castor.torch._machine._device import device_of
+from castor.torch._machine._drives import folders_of
 from castor.torch._machine._world import make_world
 from castor.torch._model import Param, Unit
 from castor.torch._opening import Opening
@@ -122,7 +122,7 @@ def wrap(
         raise InvalidArgument("update_in_backward=True updates before all gradients are known: leave max_norm= and initial_scale= away")
     if initial_scale and any(p.requires_grad for module in ignore for p in module.parameters()):
         raise InvalidArgument("ignore= has trained parameters, whose gradients nobody would divide by the loss scale: leave initial_scale= away, or train them")
-    folders = _folders(nvme)
+    folders = folders_of(nvme)
     optimizers = listed(optimizer)
     rule = rule_for(optimizers)
     groups = [group for one in optimizers for group in one.param_groups]
@@ -278,17 +278,6 @@ def _home_rules(place: Mapping[str, Union[str, Mapping[str, str]]], rule: Rule) 
                 raise InvalidArgument(f"place has the state {state!r} for {pattern!r}: give one of {', '.join(states)}")
             rules.append({"tier": tier, "glob": pattern} | ({} if state is None else {"state": state}))
     return rules
-
-
-def _folders(nvme: Union[str, Sequence[str], None]) -> list[str]:
-    """The directories for states, all of which can be written to."""
-    folders = [] if not nvme else [os.fspath(path) for path in ([nvme] if isinstance(nvme, (str, os.PathLike)) else nvme)]
-    for folder in folders:
-        if not os.path.isdir(folder):
-            raise InvalidArgument(f"nvme is {folder!r}, which is no directory: make it first, on the drive that states may go to")
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise InvalidArgument(f"nvme is {folder!r}, where this process may not write: give a directory of its own")
-    return folders
 
 
 def _reduced_in(dtype: Optional[torch.dtype]) -> dict[str, str]:

@@ -156,7 +156,7 @@ def test_who_freezes_a_parameter_between_two_forwards_has_no_gradient_of_the_sec
 def test_what_is_replaced_in_torch_is_there_again_after_the_last_model() -> None:
     from castor.torch import _patches
 
-    for owner in list(_patches._owners):
+    for owner in _patches._alive():
         _patches.let_go(owner)  # other tests' models, which wait for the collector
     before = [vars(place).get(name) for place, name, _ in _patches._PATCHES]
     assert not any(vars(place).get(name) is ours for place, name, ours in _patches._PATCHES)

@@ -138,7 +138,7 @@ def test_weights_come_from_safetensors_that_others_wrote(tmp_path: Path) -> None
         castor.load_weights(model, str(tmp_path / "nothing"))
 
 
-@pytest.mark.parametrize("kind", ["AdamW", "SGD"])
+@pytest.mark.parametrize("kind", ["AdamW", "SGD", "NAdam", "Adagrad", "Adafactor"])
 def test_torchs_own_checkpoints_go_to_and_from_the_plain_model(kind: str, tmp_path: Path) -> None:
     """torch.distributed.checkpoint asks the model and the optimizer for states, before a first step too, and gives them new ones."""
     import torch.distributed.checkpoint as dcp
@@ -147,7 +147,7 @@ def test_torchs_own_checkpoints_go_to_and_from_the_plain_model(kind: str, tmp_pa
     def made(wraps: bool) -> tuple[Any, Any]:
         torch.manual_seed(3)
         model: Any = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4))
-        optimizer: Any = torch.optim.AdamW(model.parameters(), lr=0.1) if kind == "AdamW" else torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        optimizer: Any = getattr(torch.optim, kind)(model.parameters(), lr=0.1, **({"momentum": 0.9} if kind == "SGD" else {}))
         return castor.wrap(model, optimizer, device="8MiB", host="32MiB") if wraps else (model, optimizer)
 
     def step(model: Any, optimizer: Any) -> None:

@@ -12,6 +12,7 @@ import json
 import os
 import random
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Optional
@@ -479,6 +480,63 @@ def budgets(folder: str) -> list[str]:
     return wrong
 
 
+def raises(folder: str) -> list[str]:
+    """What a refusal's numbers get wrong: all ranks have them, each is enough by itself, and one byte less is not."""
+    wrong = []
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for stage in (1, 3):
+        for device, host in (((4 << 20) + (40 << 10), 8 << 10), (64 << 10, 64 << 20)):
+            told: list[Any] = [None] * size
+            dist.all_gather_object(told, _refusal(stage, device, host))
+            if not told[0] or any(one != told[0] for one in told):
+                wrong.append(f"stage {stage}, {device} and {host}: the ranks have {told}")
+                continue
+            for more_device, more_host, more_nvme in told[0]:
+                if more_nvme:
+                    continue  # from nothing, where no folder was given
+                if (found := _refusal(stage, device + more_device, host + more_host)) is not None:
+                    wrong.append(f"stage {stage}, {device} + {more_device} and {host} + {more_host}: {found}")
+                if more_device and not more_host and _refusal(stage, device + more_device - 1, host) is None:
+                    wrong.append(f"stage {stage}, {device} + {more_device} - 1 and {host}: trains")
+                if more_host and not more_device and _refusal(stage, device, host + more_host - 1) is None:
+                    wrong.append(f"stage {stage}, {device} and {host} + {more_host} - 1: trains")
+    return wrong if rank == 0 else []
+
+
+def _refusal(stage: int, device: int, host: int) -> Optional[list[list[int]]]:
+    """The raises that a refused training names; None where it trains."""
+    torch.manual_seed(0)
+    model: Any = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(3)])
+    try:
+        model, optimizer = castor.wrap(model, torch.optim.AdamW(model.parameters()), stage=stage, device=device, host=host, chunk=16 << 10, timeout_s=60)
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(torch.ones(2, 64)).sum().backward()
+            optimizer.step()
+    except castor.DoesNotFit as error:
+        return [list(one) for one in error.raises]
+    return None
+
+
+def stopped(folder: str) -> list[float]:
+    """Trains until it has been stopped for longer than others wait."""
+    model: Any = torch.nn.Sequential(*[torch.nn.Linear(32, 32) for _ in range(3)])
+    model, optimizer = castor.wrap(model, torch.optim.AdamW(model.parameters()), device="64MiB", host="64MiB", timeout_s=2)
+    Path(folder, f"pid-{dist.get_rank()}").write_text(str(os.getpid()))
+    gaps, before, until = [], time.monotonic(), time.monotonic() + 60
+    goes_on = torch.ones(1)
+    while bool(goes_on):
+        optimizer.zero_grad()
+        model(torch.ones(2, 32)).sum().backward()
+        optimizer.step()
+        gaps.append(time.monotonic() - before)
+        before = time.monotonic()
+        # All ranks end behind the same step.
+        goes_on.fill_(not Path(folder, "end").exists() and time.monotonic() < until)
+        dist.broadcast(goes_on, src=0)
+    return gaps
+
+
 def gpus(folder: str) -> dict[str, str]:
     """What ranks are told that name the same GPU, and such that do not."""
     said = {}
@@ -721,6 +779,64 @@ def names(folder: str) -> list[Any]:
     told: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(told, ([(name, list(values.shape), str(values.dtype)) for name, values in weights.items()], refused))
     return [losses, *told]
+
+
+def _reversed_rates(optimizer: Any) -> None:
+    optimizer.param_groups.reverse()
+    optimizer.param_groups[0]["lr"] = 0.0
+
+
+def _merged(optimizer: Any) -> None:
+    groups = optimizer.param_groups
+    groups[0]["params"] += groups.pop(1)["params"]
+    groups[0]["lr"] = 1e-3
+
+
+def _states_written(optimizer: Any) -> None:
+    for group in optimizer.param_groups[1:]:
+        optimizer.state[group["params"][0]]["exp_avg"].zero_()
+        optimizer.state[group["params"][1]]["exp_avg_sq"].copy_(torch.full_like(optimizer.state[group["params"][1]]["exp_avg_sq"], 1e-3))
+
+
+# What a script does to its optimizer between steps.
+_EDITS: dict[str, Callable[[Any], Any]] = {
+    "popped": lambda optimizer: optimizer.param_groups.pop(1),
+    "reversed": _reversed_rates,
+    "merged": _merged,
+    "rate": lambda optimizer: optimizer.param_groups[1].update(lr=5e-3),
+    "one moved": lambda optimizer: optimizer.param_groups[0]["params"].append(optimizer.param_groups[2]["params"].pop()) or
+    optimizer.param_groups[2].update(lr=0.0),
+    "states written": _states_written,
+}
+
+
+def edits(folder: str) -> dict[str, float]:
+    """The most that weights differ by from those of a plain script that has all ranks' batches, after each edit."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+
+    def trained(edit: Callable[[Any], Any], wrap: Optional[dict[str, Any]]) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model: Any = torch.nn.Sequential(*[torch.nn.Linear(32, 32) for _ in range(3)])
+        optimizer: Any = torch.optim.Adam([{"params": list(layer.parameters()), "lr": 1e-2} for layer in model])
+        if wrap is not None:
+            model, optimizer = castor.wrap(model, optimizer, timeout_s=60, chunk=4 << 10, **wrap)
+        for step in range(4):
+            if step == 2:
+                edit(optimizer)
+            optimizer.zero_grad()
+            for one in range(size) if wrap is None else (rank,):
+                x = torch.randn(4, 32, generator=torch.Generator().manual_seed(step * size + one))
+                (model(x).pow(2).mean() / (size if wrap is None else 1)).backward()
+            optimizer.step()
+        return [p.detach().clone() if wrap is None else castor.exact(p) for p in model.parameters()]
+
+    found = {}
+    for name, edit in _EDITS.items():
+        plain = trained(edit, None)
+        for stage, device in ((1, 64 << 20), (3, (4 << 20) + (24 << 10))):
+            ours = trained(edit, {"stage": stage, "device": device, "host": "64MiB"})
+            found[f"{name}, stage {stage}"] = max((mine - theirs).abs().max().item() for mine, theirs in zip(ours, plain))
+    return found
 
 
 def thaws(folder: str) -> dict[str, Any]:

@@ -4,9 +4,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ranks import run
@@ -189,3 +194,37 @@ def test_layers_are_thawed_on_all_ranks_or_on_none(tmp_path: Path) -> None:
     assert len(found) == 6 and all(difference < 1e-6 for difference in found.values()), found
     assert "frozen at castor.wrap, 1.weight the first, and stay frozen" in refused and not refused.startswith("0 raises")
     assert kept and went_on
+
+
+def test_a_refusal_names_raises_that_are_enough_and_no_byte_more_than_that(tmp_path: Path) -> None:
+    assert run("raises", 2, tmp_path) == []
+
+
+def test_ranks_that_were_all_stopped_go_on(tmp_path: Path) -> None:
+    """As by Ctrl-Z and fg of the whole run, which no signal brings to all ranks at once."""
+    found: list[Any] = []
+    training = threading.Thread(target=lambda: found.append(run("stopped", 2, tmp_path)))
+    training.start()
+    files = [tmp_path / f"pid-{rank}" for rank in (0, 1)]
+    until = time.monotonic() + 60
+    while not all(file.exists() and file.read_text() for file in files) and time.monotonic() < until:
+        time.sleep(0.05)
+    ranks = [int(file.read_text()) for file in files]
+    for begin, end in ((0, 1), (1, 0)):
+        time.sleep(0.2)
+        for rank in (begin, end):
+            os.kill(ranks[rank], signal.SIGSTOP)
+            time.sleep(0.2)
+        time.sleep(3)  # and ranks wait for each other for two seconds
+        for rank in (begin, end):
+            os.kill(ranks[rank], signal.SIGCONT)
+            time.sleep(0.5)
+    (tmp_path / "end").touch()
+    training.join(60)
+    assert found, (tmp_path / "stopped-2.log").read_text()
+    assert sum(gap > 2.5 for gap in found[0]) == 2, sorted(found[0])[-5:]
+
+
+def test_edits_of_groups_and_states_are_those_of_the_plain_script(tmp_path: Path) -> None:
+    found = run("edits", 2, tmp_path)
+    assert len(found) == 12 and all(difference < 1e-6 for difference in found.values()), found

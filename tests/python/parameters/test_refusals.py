@@ -273,6 +273,7 @@ def test_in_place_activations_that_autograd_allows_are_served() -> None:
     ({"device": 8}, "device is 8 bytes, in which no model trains: write the unit"),
     ({"host": "64"}, "host is 64 bytes, in which no model trains: write the unit"),
     ({"nvme": "/nowhere/at/all"}, "nvme is '/nowhere/at/all', which is no directory"),
+    ({"nvme": ["/var", "/dev/shm"]}, r"nvme is '/dev/shm', which is host memory \(tmpfs\): give a directory on a drive, or a larger host= instead"),
     ({"nvme": ["/proc"]}, "nvme is '/proc', where this process may not write"),
 ])
 def test_arguments_are_named_as_the_script_has_them(arguments: Any, says: str, monkeypatch: pytest.MonkeyPatch) -> None:

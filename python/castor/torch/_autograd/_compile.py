@@ -16,12 +16,17 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _FRAMES: Any = torch._C._dynamo.eval_frame
 
 
+# What torch says where fullgraph=True forbids the break.
+_WHY = "castor brings parameters to each module and takes them away: leave fullgraph=True away, or compile a copy.deepcopy of the model"
+
+
 def uncompiled(function: _Function) -> _Function:
     """Breaks graphs where the function is called, and runs it and what it calls as it is.
 
     As torch.compiler.disable, but the compiler is not imported and a call costs nothing more.
     """
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    function._torchdynamo_disable_msg = _WHY  # type: ignore[attr-defined]
     if hasattr(_FRAMES, "set_code_exec_strategy"):
         skip = _FRAMES._FrameAction.SKIP
         _FRAMES.set_code_exec_strategy(function.__code__, _FRAMES._FrameExecStrategy(skip, skip))

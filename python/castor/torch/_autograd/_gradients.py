@@ -38,6 +38,7 @@ class Gradients:
         dtype = runtime.reduce_dtype or p.dtype
         p.grad_view = runtime.device.viewer(p.shape, dtype)
         at_once = runtime.device.gives
+        leases = runtime.leases
         size = p.elements * dtype.itemsize
 
         @whole
@@ -47,7 +48,8 @@ class Gradients:
                 OWN_GRAD.__set__(tensor, None)
             if gradient is None:
                 return
-            runtime.backward_begins()
+            if not runtime.backward or _graph_task() != runtime.task:
+                runtime.backward_begins()
             if runtime.updates_early and runtime.last and runtime.told_early != runtime.micro_batch:
                 runtime.told_early = runtime.micro_batch
                 runtime.optimizer.update_early()
@@ -64,7 +66,8 @@ class Gradients:
                 self._late.append(p)
             elif (at_once and p.given != runtime.micro_batch and gradient.dtype is dtype and gradient.is_contiguous() and not gradient.is_neg()
                   and (address := gradient.data_ptr())):
-                runtime.flush()
+                if leases.ended:
+                    runtime.flush()
                 if runtime.device.follow is not None:
                     runtime.device.follow()
                 code = lib.castor_engine_give_grad(runtime.handle, p.number, address, size)

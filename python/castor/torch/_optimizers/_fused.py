@@ -43,7 +43,7 @@ class Fused:
         self._groups = groups
         self._engine: Any = None
         self._sent: dict[int, dict[str, float]] = {}
-        self._lists_zeros = False
+        self._lists_first = False
         words = ("decoupled_weight_decay", *_OTHERS, "nesterov", "dampening")
         self._flags = [{word: group[word] for word in words if word in group} for group in groups]
         momentum = kind != "sgd" or any(group["momentum"] for group in groups)
@@ -55,7 +55,7 @@ class Fused:
             words = ", ".join((*_OTHERS, *(("momentum", "dampening", "nesterov") if self.kind == "sgd" else ())))
             raise FailedPrecondition(f"a group was put into the optimizer after castor.wrap with words that the other groups have not ({words}): give it "
                                      "theirs, or put it in before castor.wrap")
-        made._lists_zeros = self._lists_zeros
+        made._lists_first = self._lists_first
         return made
 
     def config(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class Fused:
 
     def state_of(self, p: Param, groups: Groups) -> Optional[dict[str, Any]]:
         updates = self._engine.param(p.number).updates
-        if updates == 0 and not self._lists_zeros:
+        if updates == 0 and not self._lists_first:
             return None
         state: dict[str, Any] = {} if self.kind == "sgd" else {"step": torch.tensor(float(updates), device="cpu")}
         for index, name in enumerate(self.states):
@@ -125,9 +125,11 @@ class Fused:
                 self._engine.write(p.number, _abi.OPTIMIZER_STATE + index, values.data_ptr(), p.elements)
         self._engine.set_updates(p.number, int(state.get("step", 1)) if updates is None else updates)
 
-    def list_zeros(self) -> bool:
-        self._lists_zeros = True
-        return True
+    def has_state(self, p: Param) -> bool:
+        return self._engine.param(p.number).updates > 0
+
+    def list_first(self) -> None:
+        self._lists_first = True
 
     def forget(self, p: Param) -> None:
         if self._engine.param(p.number).updates:

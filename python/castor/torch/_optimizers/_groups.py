@@ -42,11 +42,7 @@ class Grouping:
         self.without: Sequence[Param] = ()  # trained parameters that are in no group any more
         self.thawed: Sequence[Param] = ()  # parameters in a group that are to be trained, and that the engine has as frozen
         self._parted: Optional[tuple[Param, dict[str, Any], Param, dict[str, Any]]] = None  # two of one engine's group, and their groups
-
-    @property
-    def due(self) -> bool:
-        """The engine has to be made anew for the script's groups."""
-        return bool(self.thawed) or self._parted is not None
+        self.due = False  # the engine has to be made anew for the script's groups
 
     def look(self, groups: Groups) -> None:
         """Follows what a script has changed. FailedPrecondition, by name, where parameters cannot be updated so: nothing has changed then."""
@@ -64,6 +60,7 @@ class Grouping:
         self.without = [p for own in self._own for p in own if p.number not in placed]
         with torch._C.DisableTorchFunctionSubclass():
             self.thawed = [p for p in self._by_tensor.values() if p.frozen and p.number in placed and p.tensor.requires_grad]
+        self.due = bool(self.thawed) or self._parted is not None
         self._known = [(group, params_of(group)) for group in groups]
 
     def look_again(self) -> None:
@@ -99,10 +96,12 @@ class Grouping:
         return made + list(kept.values())
 
     def _is_known(self, groups: Groups) -> bool:
-        return len(groups) == len(self._known) and all(
-            group is known and len(group["params"]) == len(params) and all(map(operator.is_, group["params"], params))
-            for group, (known, params) in zip(groups, self._known)
-        )
+        if len(groups) != len(self._known):
+            return False
+        for group, (known, params) in zip(groups, self._known):
+            if group is not known or len(group["params"]) != len(params) or not all(map(operator.is_, group["params"], params)):
+                return False
+        return True
 
     def _one_group(self, own: list[Param], placed: dict[int, dict[str, Any]]) -> dict[str, Any]:
         there = [(p, placed[p.number]) for p in own if p.number in placed]

@@ -52,6 +52,7 @@ class Program:
                               for optimizer in optimizers for group in optimizer.param_groups]
         self._rates = [float(group.get("lr") or 0.0) for optimizer in optimizers for group in optimizer.param_groups]
         self._runtime: Any = None
+        self._lists_first = False
         self._kept: dict[int, Kept] = {}  # by the parameter's number
         self._updates = Updates(self._members)
 
@@ -83,6 +84,7 @@ class Program:
             raise FailedPrecondition(f"{member.bare.name} would keep other states of the groups than before ({', '.join(made.states)} instead of "
                                      f"{', '.join(self.states)}): put them into it before castor.wrap")
         made._members[0].first = member.first
+        made._lists_first = self._lists_first
         first = {id(group): numbers for group, numbers in zip(before, self._groups_first)}
         made._groups_first = [first.get(id(group), numbers) for group, numbers in zip(groups, made._groups_first)]
         return made
@@ -146,7 +148,7 @@ class Program:
         kept = self._kept[p.number]
         present, rest = self._told([kept])[p.number]
         if rest is None:
-            return None
+            return self._first_state(kept, groups) if self._lists_first else None
         state: dict[str, Any] = {name: copied(value) for name, value in rest.items()}
         for place, name in enumerate(kept.member.facts.states):
             if name in present:
@@ -154,8 +156,25 @@ class Program:
                 self._runtime.engine.read(p.number, _abi.OPTIMIZER_STATE + place, state[name].data_ptr(), p.elements)
         return state
 
-    def list_zeros(self) -> bool:
-        return False
+    def has_state(self, p: Param) -> bool:
+        # Some have states before their first step.
+        return self._runtime.engine.param(p.number).updates > 0 or self._kept[p.number].rest is not None
+
+    def list_first(self) -> None:
+        self._lists_first = True
+
+    def _first_state(self, kept: Kept, groups: Groups) -> dict[str, Any]:
+        """As torch.distributed.checkpoint has a plain optimizer make it: by a step whose gradients and rate are zero."""
+        bare = kept.member.bare
+        numbers = bare.numbers()
+        p = nn.Parameter(torch.zeros(kept.p.shape, device="cpu"))
+        p.grad = torch.zeros_like(p)
+        group = {name: copied(value) for name, value in groups[kept.group].items() if name != "params"}
+        state: defaultdict[Any, Any] = defaultdict(dict)
+        bare.step([{**group, "params": [p]} | ({"lr": 0.0} if "lr" in group else {})], state)
+        bare.restore(numbers)
+        bare.put([], defaultdict(dict))
+        return dict(state[p])
 
     def take_state(self, p: Param, state: dict[str, Any], updates: Optional[int] = None) -> None:
         kept = self._kept[p.number]

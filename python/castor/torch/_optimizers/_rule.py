@@ -48,8 +48,11 @@ class Rule(Protocol):
     def take_state(self, p: Param, state: dict[str, Any], updates: Optional[int] = None) -> None:
         """The same the other way. `updates`: how many made it; None: as its ``step`` says."""
 
-    def list_zeros(self) -> bool:
-        """`state_of` gives the states before a first update from now on; False: they are not known before."""
+    def has_state(self, p: Param) -> bool:
+        """Whether a parameter has states, by an update as a rule."""
+
+    def list_first(self) -> None:
+        """`state_of` gives a parameter that has no states those before its first update, from now on."""
 
     def forget(self, p: Param) -> None:
         """As if it had none. All ranks call it."""

@@ -72,7 +72,7 @@ class States(dict):  # type: ignore[type-arg]
 
     @staticmethod
     def _has(p: Param) -> bool:
-        return not p.frozen and p.runtime.engine.param(p.number).updates > 0
+        return not p.frozen and p.runtime.optimizer.rule.has_state(p)
 
     def __missing__(self, tensor: torch.Tensor) -> dict[str, Any]:
         optimizer, p = self._optimizer(), getattr(tensor, "_castor", None)
@@ -85,9 +85,13 @@ class States(dict):  # type: ignore[type-arg]
         return len(self._there())
 
     def __bool__(self) -> bool:
-        """torch.distributed.checkpoint asks, and where there are none makes a step of nothing, which counts: zeros are listed from then on, and no step made."""
+        """torch.distributed.checkpoint asks, and where there are none makes a step of nothing, which counts. First states are listed from then on, and no step made."""
         optimizer = self._optimizer()
-        return optimizer is not None and (bool(self._there()) or optimizer.rule.list_zeros())
+        if optimizer is None:
+            return False
+        if not self._there():
+            optimizer.rule.list_first()
+        return True
 
     def __contains__(self, tensor: object) -> bool:
         optimizer, p = self._optimizer(), getattr(tensor, "_castor", None)

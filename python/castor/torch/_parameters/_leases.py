@@ -45,14 +45,14 @@ class Leases:
         self._engine = engine
         self._device = device
         self._follow: Optional[Callable[[], None]] = device.follow  # called before the engine
-        self._ended: deque[tuple[int, int]] = deque()  # and the stream that was current then
+        self.ended: deque[tuple[int, int]] = deque()  # leases that the engine has not been told of, and the stream that was current then
         self._handle = ctypes.c_void_p()
         self._out = ctypes.byref(self._handle)
 
     @whole
     def end_those_over(self) -> None:
         """Tells the engine of leases that have ended."""
-        ended = self._ended
+        ended = self.ended
         while ended:
             lease, stream = ended[0]
             # Who lets go of a tensor has used it on the stream that is current then.
@@ -64,14 +64,14 @@ class Leases:
     @whole
     def acquire(self, unit: Unit) -> list[torch.Tensor]:
         """The parameters' values, each in a storage of its own, in their own shapes."""
-        if self._ended:
+        if self.ended:
             self.end_those_over()
         if self._follow is not None:
             self._follow()
         code = lib.castor_engine_acquire(self._engine, unit.ids, unit.size, unit.addresses, self._out)
         if code:
             raise _abi.error(code)
-        lease = _Lease(self._ended, self._handle.value, self._device)
+        lease = _Lease(self.ended, self._handle.value, self._device)
         self._handle.value = None
         return [p.view(address, lease) for p, address in zip(unit.params, unit.addresses)]
 
