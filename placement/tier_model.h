@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 
@@ -50,9 +51,21 @@ struct RateModel {
   friend bool operator==(const RateModel&, const RateModel&) = default;
 };
 
-// Bytes of memory that AdamW reads and writes for a parameter: gradient and
-// low-precision copy in bf16, the parameter and both moments in fp32.
-inline constexpr int64_t kAdamBytesPerParameter = 28;
+// What an optimizer's pass over a chunk in host memory works on.
+struct UpdatePass {
+  DType grad = DType::kF32;
+  DType param = DType::kF32;  // a type with less bits has a master in fp32
+  DType state = DType::kF32;
+  int states = 0;  // of the optimizer, of an element
+};
+
+// What the pass reads and writes: gradients are read, values in fp32 and states
+// read and written, and parameters beside masters written.
+Bytes UpdateBytes(const UpdatePass& pass, Elements elements);
+
+// AdamW in bf16, by which `castor probe` measures: 28 bytes an element.
+inline constexpr UpdatePass kProbedUpdate = {DType::kBF16, DType::kBF16,
+                                             DType::kF32, 2};
 
 struct TierModel {
   // The other direction is idle.
@@ -71,7 +84,7 @@ struct TierModel {
   // Host memory: bytes read and bytes written, by all cores together. Copies
   // through it and the optimizer share this.
   std::optional<RateModel> memory = {};
-  // AdamW on all cores of the host, kAdamBytesPerParameter counted.
+  // Updates on all cores of the host, UpdateBytes counted.
   std::optional<RateModel> optimizer = {};
 
   friend bool operator==(const TierModel&, const TierModel&) = default;

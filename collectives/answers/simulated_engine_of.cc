@@ -17,6 +17,7 @@
 #include "collectives/sealing/seal_plan.h"
 #include "offload/memory/tier_pool.h"
 #include "placement/run_event.h"
+#include "placement/tier_model.h"
 
 namespace castor {
 namespace {
@@ -44,19 +45,6 @@ class NvmeOffsets {
   std::vector<Bytes> next_;
   std::vector<Bytes> sizes_;
 };
-
-// What an optimizer's pass on the host reads and writes of one element.
-Bytes PassTraffic(const Sharding& sharding, const GroupInfo& group,
-                  Elements elements) {
-  Bytes bytes = BytesOf(elements, sharding.dtype(StateKind::kGrad, group));
-  bytes += BytesOf(elements, DType::kF32) * 2;
-  bytes += BytesOf(elements, sharding.moment_dtype) *
-           (2 * sharding.states.optimizer_states());
-  if (sharding.exists(StateKind::kMaster, group)) {
-    bytes += BytesOf(elements, group.dtype);
-  }
-  return bytes;
-}
 
 }  // namespace
 
@@ -97,7 +85,9 @@ SimulatedEngine SimulatedEngineOf(const SimulatedEngineInput& input) {
     chunk.gathered = BytesOf(info.size, group.dtype);
     chunk.gathered_grad =
         BytesOf(info.size, sharding.dtype(StateKind::kGrad, group));
-    chunk.update_traffic = PassTraffic(sharding, group, elements);
+    if (group.trainable) {
+      chunk.update_traffic = UpdateBytes(sharding.update_pass(group), elements);
+    }
     for (size_t k = 0; k < kStateKinds; ++k) {
       const StatePlace& place = plan.states[c][k];
       if (place.bytes == Bytes(0)) continue;

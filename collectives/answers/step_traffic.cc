@@ -11,6 +11,7 @@
 #include "chunk/base/ids.h"
 #include "offload/kernels/exact_sum.h"
 #include "placement/run_event.h"
+#include "placement/tier_model.h"
 
 namespace castor {
 namespace {
@@ -86,6 +87,8 @@ class ChunkTraffic {
       traffic_.updated_on_device += elements;
     } else {
       traffic_.updated_on_host += elements;
+      traffic_.update_bytes +=
+          UpdateBytes(sharding_.update_pass(Group()), elements);
       const bool masters = Of(StateKind::kMaster).bytes > Bytes(0);
       if (!used_up_) Window(StateKind::kGrad, elements, true, false);
       Window(StateKind::kParam, elements, !masters, true);

@@ -51,6 +51,7 @@ struct StepTraffic {
   // Elements that the optimizer updates, by where it runs.
   Elements updated_on_device;
   Elements updated_on_host;
+  Bytes update_bytes;  // of host memory, that these updates read and write
 
   const LinkTraffic& on(Tier from, Tier to) const {
     return moved[TierIndex(from)][TierIndex(to)];

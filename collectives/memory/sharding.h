@@ -27,6 +27,7 @@
 #include "chunk/chunk_layout.h"
 #include "collectives/rank_scope.h"
 #include "placement/state_kind.h"
+#include "placement/tier_model.h"
 
 namespace castor {
 
@@ -119,6 +120,15 @@ struct Sharding {
       default:
         return IsOptimizerState(state) ? moment_dtype : group.dtype;
     }
+  }
+
+  // What an update of a chunk of the group works on. REQUIRES: it is trained.
+  UpdatePass update_pass(const GroupInfo& group) const {
+    int kept = 0;
+    for (int i = 0; i < states.optimizer_states(); ++i) {
+      kept += exists(OptimizerState(i), group);
+    }
+    return {dtype(StateKind::kGrad, group), group.dtype, moment_dtype, kept};
   }
 
   // What this rank keeps of the state, in elements of the chunk.

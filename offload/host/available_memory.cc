@@ -101,7 +101,7 @@ std::optional<AvailableMemory> ReadAvailableMemory(const SystemPaths& paths) {
   return std::move(smallest).found();
 }
 
-std::optional<AvailableMemory> ReadAvailableForSlabs(const SystemPaths& paths) {
+std::optional<AvailableMemory> ReadSpareMemory(const SystemPaths& paths) {
   std::optional<AvailableMemory> available = ReadAvailableMemory(paths);
   if (available) {
     available->bytes = std::max(available->bytes - kBesideSlabs, Bytes(0));

@@ -26,14 +26,13 @@ struct AvailableMemory {
 std::optional<AvailableMemory> ReadAvailableMemory(
     const SystemPaths& paths = {});
 
-// What threads' stacks, page tables and the C library take beside slabs, most
-// of it behind the last slab: ranks that trained in a memory cgroup with less
-// than this left were killed, and none with more.
+// What threads' stacks, page tables and the C library take beside slabs and
+// arrays, most of it behind the last of these. Ranks that trained in a memory
+// cgroup with less than this left were killed, and none with more.
 inline constexpr Bytes kBesideSlabs = MiB(16);
 
-// What slabs may take of that: the rest stays for the process itself.
-std::optional<AvailableMemory> ReadAvailableForSlabs(
-    const SystemPaths& paths = {});
+// What slabs and arrays may take of it: the rest stays for the process itself.
+std::optional<AvailableMemory> ReadSpareMemory(const SystemPaths& paths = {});
 
 // The most bytes of this process that were in memory at one time. Nothing when
 // the system does not say.

@@ -138,7 +138,7 @@ std::optional<Bytes> SlabSystem::LockLimit() const {
 }
 
 std::optional<AvailableMemory> SlabSystem::Available() const {
-  return ReadAvailableForSlabs();
+  return ReadSpareMemory();
 }
 
 const SlabSystem& RealSlabSystem() {

@@ -13,6 +13,7 @@
 
 #include "chunk/base/check.h"
 #include "chunk/base/dtype.h"
+#include "chunk/base/units.h"
 #include "offload/kernels/optimizer.h"
 #include "offload/memory/slab.h"
 #include "placement/tier_model.h"
@@ -112,7 +113,8 @@ class Adam {
   }
 
   double bytes() const {
-    return static_cast<double>(count_ * kAdamBytesPerParameter);
+    return static_cast<double>(
+        UpdateBytes(kProbedUpdate, Elements(count_)).count());
   }
 
   void Run(WorkerPool& pool) const {

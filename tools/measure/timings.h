@@ -79,8 +79,7 @@ struct MemoryTimes {
   // which nobody counts, so where the processor has stores that pass the caches
   // by, the better of the two is what memory gives.
   TimedRate triad;
-  // AdamW with gradients and copy in bf16 and states in fp32, counted as
-  // kAdamBytesPerParameter of placement/tier_model.h.
+  // AdamW as kProbedUpdate of placement/tier_model.h says.
   TimedRate adam;
 };
 

@@ -13,9 +13,12 @@
 #include <optional>
 #include <utility>
 
+#include "chunk/base/ids.h"
+#include "chunk/base/units.h"
 #include "collectives/answers/seal_forecast.h"
 #include "collectives/answers/simulated_engine_of.h"
 #include "collectives/memory/held_moments.h"
+#include "collectives/sealing/seal_plan.h"
 #include "placement/simulation/simulator.h"
 #include "placement/trace.h"
 #include "tools/report/statistics/intervals.h"
@@ -236,7 +239,8 @@ TraceFile WithMeasuredTimes(const RunRecord& record, TraceFile trace,
   return trace;
 }
 
-TierModel MeasuredMachine(const RunRecord& record, const RunStatistics& run) {
+TierModel MeasuredMachine(const RunRecord& record, const RunStatistics& run,
+                          const ChunkLayout& layout, const Sharding& sharding) {
   using enum Tier;
   constexpr auto kMove = RunEventKind::kTransfer;
   TierModel machine;
@@ -245,18 +249,22 @@ TierModel MeasuredMachine(const RunRecord& record, const RunStatistics& run) {
   MeasureDrive(record, run, &machine);
   machine.all_gather = RingAt(RateOf(run, {RunEventKind::kGather}));
   machine.reduce_scatter = RingAt(RateOf(run, {RunEventKind::kReduceScatter}));
-  int64_t updated = 0;
+  Bytes updated;
   std::map<int32_t, std::vector<Interval>> updates;
   for (const RunEvent& event : record.events) {
     if (event.kind != RunEventKind::kUpdate) continue;
-    updated += event.bytes / 4 * kAdamBytesPerParameter;
+    const ChunkInfo& chunk = layout.chunk(ChunkId(event.chunk));
+    updated += UpdateBytes(
+        sharding.update_pass(layout.groups()[static_cast<size_t>(chunk.group)]),
+        Elements(event.bytes / 4));
     updates[event.rank].push_back({event.begin_ns, event.end_ns});
   }
   int64_t updating_ns = 0;
   for (auto& [rank, intervals] : updates) {
     updating_ns += Length(Union(std::move(intervals)));
   }
-  if (const std::optional<int64_t> rate = RateOf(updated, updating_ns)) {
+  if (const std::optional<int64_t> rate =
+          RateOf(updated.count(), updating_ns)) {
     machine.optimizer = RateModel{*rate};
   }
   return machine;
@@ -307,7 +315,11 @@ Result<RunModel> ModelOf(const RunRecord& record, const RunSetup& setup,
   int64_t nearest = INT64_MAX;
   for (const bool measured : {false, true}) {
     if (!measured && !setup.machine) continue;
-    model.machine = measured ? MeasuredMachine(record, run) : *setup.machine;
+    model.machine =
+        measured ? MeasuredMachine(
+                       record, run, model.layout,
+                       ShardingOf(model.options, model.world, model.rank))
+                 : *setup.machine;
     for (const SimTrainer trainer :
          {SimTrainer::kStream, SimTrainer::kThread}) {
       model.trainer = trainer;

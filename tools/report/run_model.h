@@ -16,6 +16,7 @@
 #include "chunk/base/status.h"
 #include "chunk/chunk_layout.h"
 #include "chunk/param_spec.h"
+#include "collectives/memory/sharding.h"
 #include "collectives/zero_options.h"
 #include "offload/record/record_reader.h"
 #include "placement/simulation/simulation_result.h"
@@ -51,8 +52,9 @@ Result<RunModel> ModelOf(const RunRecord& record, const RunSetup& setup,
 TraceFile WithMeasuredTimes(const RunRecord& record, TraceFile trace,
                             int32_t rank, int32_t step);
 
-// The speeds that the run's links had while they were busy.
-TierModel MeasuredMachine(const RunRecord& record, const RunStatistics& run);
+// The speeds that the run's links had while they were busy, and its updates.
+TierModel MeasuredMachine(const RunRecord& record, const RunStatistics& run,
+                          const ChunkLayout& layout, const Sharding& sharding);
 
 // A steady step of the model. Infeasible, with numbers, where it does not fit.
 Result<SimulatedStep> SimulateModel(const RunModel& model);

@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "placement/run_event.h"
+#include "placement/tier_model.h"
 
 namespace castor {
 namespace {
@@ -49,6 +50,24 @@ TEST(ShardingTest, StagesShardOneMoreKindOfStateEach) {
           << "stage " << row.stage << " " << StateNames().of(state);
     }
   }
+}
+
+TEST(ShardingTest, AnUpdateWorksOnTheStatesThatTheGroupHas) {
+  Sharding sharding;
+  GroupInfo group;
+  group.dtype = DType::kBF16;
+  UpdatePass pass = sharding.update_pass(group);
+  EXPECT_EQ(pass.grad, DType::kBF16);
+  EXPECT_EQ(pass.param, DType::kBF16);
+  EXPECT_EQ(pass.state, DType::kF32);
+  EXPECT_EQ(pass.states, sharding.states.optimizer_states());
+  group.states = 1;
+  sharding.fp32_grads = true;
+  sharding.moment_dtype = DType::kBF16;
+  pass = sharding.update_pass(group);
+  EXPECT_EQ(pass.grad, DType::kF32);
+  EXPECT_EQ(pass.state, DType::kBF16);
+  EXPECT_EQ(pass.states, 1);
 }
 
 TEST(ShardingTest, ASingleRankKeepsEverythingWhole) {

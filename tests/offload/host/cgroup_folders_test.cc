@@ -168,8 +168,7 @@ TEST_F(AvailableMemoryTest, SkipsLinesItCannotRead) {
 
 TEST_F(AvailableMemoryTest, IsLessForSlabsByWhatTheProcessTakesBesideThem) {
   const auto read = [&] {
-    return ReadAvailableForSlabs(
-        {folder_.File("proc"), folder_.File("cgroup")});
+    return ReadSpareMemory({folder_.File("proc"), folder_.File("cgroup")});
   };
   EXPECT_FALSE(read().has_value());
   MachineHas(50 << 10);

@@ -90,8 +90,7 @@ StepTimes TimesOf(const StepForecast& forecast, const PlanRequest& request,
        traffic.reduce_scatter_steps, speeds.reduce_scatter);
   std::optional<LinkModel> updates;
   if (speeds.optimizer) updates = LinkModel{speeds.optimizer->bytes_per_second};
-  add("optimizer", "optimizer on the host",
-      {Bytes(traffic.updated_on_host.count() * kAdamBytesPerParameter), 0}, 0,
+  add("optimizer", "optimizer on the host", {traffic.update_bytes, 0}, 0,
       sharing, updates);
   int64_t computes_ns = 0;
   for (const int64_t moment : step.compute_ns) computes_ns += moment;

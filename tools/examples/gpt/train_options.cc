@@ -91,7 +91,7 @@ double TrainerBytes(const TrainOptions& options) {
 }
 
 Status CheckMemory(double bytes) {
-  const auto available = internal::ReadAvailableMemory();
+  const auto available = internal::ReadSpareMemory();
   constexpr double kMiB = 1024.0 * 1024.0;
   if (!available.has_value() ||
       bytes <= static_cast<double>(available->bytes.count())) {
