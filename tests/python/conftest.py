@@ -8,6 +8,7 @@ With CASTOR_TEST_FAKE_GPU models are trained on a GPU in memory of the host (hel
 import gc
 import os
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,14 @@ import torch.distributed as dist
 sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 torch.set_num_threads(1)
 torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+def pytest_configure() -> None:
+    """Temporary directories are what tests give as drives, and castor.wrap refuses memory."""
+    from castor.torch._machine._drives import is_memory
+
+    if "TMPDIR" not in os.environ and is_memory(tempfile.gettempdir()):
+        os.environ["TMPDIR"] = tempfile.tempdir = "/var/tmp"
 
 
 @pytest.fixture(autouse=True, scope="module")

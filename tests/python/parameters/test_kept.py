@@ -92,6 +92,31 @@ def test_a_write_to_a_name_past_all_functions_is_refused() -> None:
         optimizer.step()
 
 
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_write_between_a_forward_and_its_backward_is_refused(dtype: torch.dtype, frozen: bool) -> None:
+    """Where views stay, graphs have the memory that is written to, which plain PyTorch notices."""
+    torch.manual_seed(0)
+    model: Any = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8)).to(dtype)
+    model[2].weight.requires_grad_(not frozen)
+    model, optimizer = castor.wrap(model, torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1))
+    for _ in range(2):
+        model(torch.ones(2, 8, dtype=dtype)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert model._castor.uses.stays
+    loss = model(torch.ones(2, 8, dtype=dtype)).sum()
+    with torch.no_grad():
+        model[0].weight.mul_(2.0)  # of which this backward needs nothing, since its input has no gradient
+    loss.backward()
+    optimizer.zero_grad()
+    loss = model(torch.ones(2, 8, dtype=dtype)).sum()
+    with torch.no_grad():
+        model[2].weight.mul_(2.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
 def test_a_write_that_torch_alone_saw_is_kept() -> None:
     model, optimizer = wrapped()
     for _ in range(2):

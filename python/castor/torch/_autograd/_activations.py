@@ -166,12 +166,14 @@ class _Storage:
         self._owner._give_back(self._arena, self._address, self.size, self._mover, self._over)
 
 
-def _check_version(tensor: Tensor, version: int, shape: torch.Size) -> None:
+def _check_version(tensor: Tensor, version: int, shape: Optional[torch.Size] = None) -> None:
     """As autograd does, which compares versions only of what it saves without hooks."""
     if tensor._version != version:
+        if shape is None and not tensor.is_nested:  # a nested one tells no shape here
+            shape = tensor.shape
         raise RuntimeError(
             "one of the variables needed for gradient computation has been modified by an inplace operation: a tensor of shape "
-            f"{tuple(shape)} is at version {tensor._version}; expected version {version} instead"
+            f"{'(nested)' if shape is None else tuple(shape)} is at version {tensor._version}; expected version {version} instead"
         )
 
 
@@ -182,7 +184,7 @@ class Kept(NamedTuple):
     version: int
 
     def tensor_unchanged(self) -> Tensor:
-        _check_version(self.tensor, self.version, self.tensor.shape)
+        _check_version(self.tensor, self.version)
         return self.tensor
 
 

@@ -21,10 +21,13 @@ def folders_of(nvme: Union[str, Sequence[str], None]) -> list[str]:
             raise InvalidArgument(f"nvme is {folder!r}, which is no directory: make it first, on the drive that states may go to")
         if not os.access(folder, os.W_OK | os.X_OK):
             raise InvalidArgument(f"nvme is {folder!r}, where this process may not write: give a directory of its own")
-        kind = file_system_of(folder)
-        if kind in _OF_MEMORY:
-            raise InvalidArgument(f"nvme is {folder!r}, which is host memory ({kind}): give a directory on a drive, or a larger host= instead")
+        if is_memory(folder):
+            raise InvalidArgument(f"nvme is {folder!r}, which is host memory ({file_system_of(folder)}): give a directory on a drive, or a larger host= instead")
     return folders
+
+
+def is_memory(folder: str) -> bool:
+    return file_system_of(folder) in _OF_MEMORY
 
 
 def file_system_of(folder: str, mounts: str = "/proc/self/mountinfo") -> Optional[str]:

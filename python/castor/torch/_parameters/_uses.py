@@ -145,10 +145,10 @@ class Uses:
                 if leaf.requires_grad:
                     alias: Any = _linked(leaf)
                     alias.data = view
-                    if remembers:
-                        self._handed.append(weakref.ref(alias))
                 else:
                     alias = view.detach() if stays else view
+                if remembers:
+                    self._handed.append(weakref.ref(alias))
                 own, marks = vars(leaf), p.marks
                 marks["_castor_step"] = step
                 if len(own) > 1:
@@ -253,6 +253,7 @@ class Uses:
             p.seen = alias._version
             if alias is not p.tensor:
                 increment_versions([p.tensor])
+        self._outdate(p)
         with unseen():
             self._runtime.values.keep(p, alias.detach())
 
@@ -327,8 +328,13 @@ class Uses:
         """Autograd is to refuse graphs of the values before, as behind torch's optimizers."""
         if self.stays_for_good:
             return self._count_changes([p for p in self._runtime.params if p.kept])
-        increment_versions([alias for reference in self._handed if (alias := reference()) is not None])
+        increment_versions([alias for reference in self._handed if (alias := reference()) is not None and alias.requires_grad])
         self._handed.clear()
+
+    def _outdate(self, p: Param) -> None:
+        """Somebody has written to the parameter, whose memory graphs of earlier uses have as well."""
+        increment_versions([alias for reference in self._handed
+                            if (alias := reference()) is not None and alias is not p.alias and vars(alias).get("_castor") is p])
 
     @staticmethod
     def _count_changes(params: list[Param]) -> None:
@@ -342,6 +348,7 @@ class Uses:
         p.version += 1
         increment_versions([p.tensor] if p.alias is None or p.alias is p.tensor else [p.tensor, p.alias])
         p.seen += p.alias is not None or self.stays_for_good
+        self._outdate(p)
 
 
 class _Linking:
