@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from ranks import run
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("ranks", [2, 3])
 def test_losses_are_those_of_ddp_and_bits_the_same_at_every_stage(ranks: int, tmp_path: Path) -> None:
     for case in run("equal", ranks, tmp_path):
         digests = {made["digest"] for made in case["castor"]}
@@ -155,9 +155,8 @@ def test_one_rank_alone_is_told_so_within_the_timeout(tmp_path: Path) -> None:
     assert "rank 1" in said, said
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_other_optimizers_do_as_under_ddp_and_have_the_same_bits_everywhere(ranks: int, tmp_path: Path) -> None:
-    for case in run("any_optimizer", ranks, tmp_path):
+def test_other_optimizers_do_as_under_ddp_and_have_the_same_bits_everywhere(tmp_path: Path) -> None:
+    for case in run("any_optimizer", 3, tmp_path):
         assert len(set(case["digests"])) == 1, case["name"]
         plain, *castor = case["losses"]
         for losses in castor:
@@ -166,7 +165,7 @@ def test_other_optimizers_do_as_under_ddp_and_have_the_same_bits_everywhere(rank
         assert counts[0] and all(other == counts[0] for other in counts[1:]), case["name"]
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("ranks", [2, 3])
 def test_optimizers_of_whole_parameters_have_the_same_bits_at_every_stage(ranks: int, tmp_path: Path) -> None:
     for case in run("whole_on_ranks", ranks, tmp_path):
         assert len(set(case["digests"])) == 1, case
