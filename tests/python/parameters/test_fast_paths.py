@@ -40,9 +40,9 @@ def call(model: Any, x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("make", [encoder, normed_encoder, decoder, lambda: nn.MultiheadAttention(32, 4, batch_first=True)])
 @pytest.mark.parametrize("no_gradients", [torch.no_grad, torch.inference_mode])
-def test_padded_inputs_are_evaluated_as_by_the_plain_model(make: Any, no_gradients: Any) -> None:
+def test_padded_inputs_are_evaluated_as_by_the_plain_model(make: Any, no_gradients: Any, tmp_path: Path) -> None:
     found = []
-    for budgets in ({}, *BUDGETS):
+    for budgets in ({}, *BUDGETS, {"device": "256KiB", "host": "64KiB", "nvme": str(tmp_path)}):
         torch.manual_seed(0)
         model = make()
         optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
