@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 import math
-import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Callable, Optional

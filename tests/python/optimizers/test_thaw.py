@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import os
 from collections.abc import Callable
 from typing import Any, Optional
 
@@ -15,6 +14,7 @@ import torch
 from torch import nn
 
 import castor.torch as castor
+from castor import _command
 
 BUDGETS: dict[str, dict[str, Any]] = {
     "resident": {"device": "64MiB", "host": "64MiB"}, "a third": {"device": "24KiB", "host": "64MiB"}, "nvme": {"device": "24KiB", "host": "48KiB"},
@@ -203,6 +203,26 @@ def test_a_checkpoint_of_a_thawed_model_goes_on_where_the_same_is_thawed(tmp_pat
     assert train(again, its, 2, seed=3) == pytest.approx(expected, rel=1e-5)
 
 
+def test_a_checkpoint_of_parted_groups_is_not_taken_into_one(tmp_path: Any) -> None:
+    def part(optimizer: Any) -> None:
+        first = optimizer.param_groups[0]
+        optimizer.param_groups.append({**first, "params": [first["params"].pop()], "lr": 1e-4})
+
+    model, optimizer = made("AdamW", BUDGETS["a third"])
+    train(model, optimizer, 1)
+    part(optimizer)
+    train(model, optimizer, 1)
+    castor.save(str(tmp_path), model)
+    expected = train(model, optimizer, 2, seed=3)
+    again, its = made("AdamW", BUDGETS["resident"])
+    with pytest.raises(castor.InvalidArgument, match="with 2 parameter groups, and there are 1: part or add groups as the saved run did"):
+        castor.load(str(tmp_path), again)
+    part(its)
+    castor.load(str(tmp_path), again)
+    assert [group["lr"] for group in its.param_groups] == [1e-2, 1e-4]
+    assert train(again, its, 2, seed=3) == pytest.approx(expected, rel=1e-5)
+
+
 def test_updates_in_the_backward_and_loss_scales_go_on() -> None:
     ends = []
     for wrap in (None, {**BUDGETS["a third"], "update_in_backward": True}):
@@ -250,4 +270,4 @@ def test_a_record_goes_on(tmp_path: Any) -> None:
         train(model, optimizer, 2)
         thaw(model, optimizer, 1, 1e-3, False)
         train(model, optimizer, 2)
-    assert os.path.getsize(tmp_path / "run.rec") > 0
+    assert [step["step"] for step in _command.ask(["report", str(tmp_path / "run.rec")])["steps"]] == [1, 2, 3, 4]

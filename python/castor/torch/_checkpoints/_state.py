@@ -300,6 +300,9 @@ def load(directory: str, model: nn.Module, *, step: Optional[int] = None, weight
         rest = _take_rest(runtime, model, text)
         if not weights_only:
             optimizer = runtime.optimizer
+            if len(rest["groups"]) != len(optimizer.groups):
+                raise InvalidArgument(f"the checkpoint is of an optimizer with {len(rest['groups'])} parameter groups, and there are {len(optimizer.groups)}: "
+                                      "part or add groups as the saved run did, and load again")
             optimizer.rule.take_rest(rest.get("optimizer"))
             for mine, group in zip(optimizer.groups, rest["groups"]):
                 mine.update(group)
