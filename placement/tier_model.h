@@ -44,7 +44,7 @@ struct RingModel {
   friend bool operator==(const RingModel&, const RingModel&) = default;
 };
 
-// What many share, so that it has a rate and no transfers of its own.
+// A rate that several kinds of work share, without transfers of its own.
 struct RateModel {
   int64_t bytes_per_second = 0;  // positive
 

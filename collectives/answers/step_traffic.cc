@@ -178,8 +178,8 @@ class ChunkTraffic {
   bool used_up_ = false;
 };
 
-// Each rank gives the others what is not its slice, and its slice's result to
-// all of them.
+// A rank sends other ranks the words of their slices, and then the sums of the
+// own slice to every other rank.
 Bytes AgreementBytes(const Sharding& sharding, bool norm) {
   if (sharding.world == 1) return Bytes(0);
   const int64_t words = (norm ? int64_t{ExactSum::kWords} : 0) + kStepWords;

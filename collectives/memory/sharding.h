@@ -154,8 +154,8 @@ struct Sharding {
   }
 
  private:
-  // Among the ranks along these axes. What means the same is the same value, as
-  // ranks and records compare it.
+  // Among the ranks along these axes. Two scopes of the same ranks are the same
+  // value, since ranks and records compare scopes.
   RankScope Scope(bool inside, bool across) const {
     const int32_t size = ranks(RankAxis::kInside);
     if (size == 1 || size == world) return RankScope();

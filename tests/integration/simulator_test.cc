@@ -304,8 +304,9 @@ TEST_P(SimulatorTest, SaysWhatTheEngineDoes) {
     wire_sent += Bytes(8) * (words - slice + slice * (world - 1));
   }
   EXPECT_EQ(run.stats.wire_sent, wire_sent);
-  // The step that departs, and the one after it, which is not its like. Where
-  // ranks reduce in turns, also the one that has another order than the first.
+  // The departing step, and the next step, which has other accesses again.
+  // Where ranks reduce in turns, a step in another order than the first also
+  // departs.
   int64_t departures = 0;
   for (size_t s = 1; s < run.traces.size(); ++s) {
     departures += run.traces[s].accesses != run.traces[s - 1].accesses;
@@ -369,7 +370,7 @@ TEST_P(SimulatorTest, SaysWhatTheEngineDoes) {
 }
 
 // A rank that lacks a gradient holds slots for what waits, and gives zeros.
-// What ranks then tell each other of it is in no simulation, nor are times.
+// No simulation has the words about missing gradients, or their times.
 TEST_F(RanksThatDifferTest, TakeTheSlotsAndBytesThatAreSimulated) {
   int64_t waited = 0;
   for (const Case& of :

@@ -75,9 +75,9 @@ struct TimedRate {
 
 struct MemoryTimes {
   // The triad a[i] = b[i] + 3 * c[i] of STREAM (McCalpin 1995), which counts
-  // bytes read plus bytes written. The plain one reads what it overwrites too,
-  // which nobody counts, so where the processor has stores that pass the caches
-  // by, the better of the two is what memory gives.
+  // bytes read plus bytes written. Plain stores read the overwritten bytes too,
+  // and STREAM counts no such read. Some processors have stores that bypass the
+  // caches: there the rate is the better of both kinds.
   TimedRate triad;
   // AdamW as kProbedUpdate of placement/tier_model.h says.
   TimedRate adam;

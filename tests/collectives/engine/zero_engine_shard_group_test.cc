@@ -135,7 +135,8 @@ TEST_F(ShardGroupTest, AGradientOfSomeRanksUpdatesTheParameterInEveryGroup) {
   const ToyModel model = MakeToyModel(16, 10, 800, DType::kBF16);
   ToyRun run;
   run.declares = false;
-  // One chunk, of which each rank uses as many parameters, but not the same.
+  // One chunk: the ranks use equally many parameters of the chunk, not the
+  // same.
   run.unused = {9};
   run.unused_by_rank = {
       {0, 3, 5, 7, 8}, {0, 4, 6, 7, 8}, {0, 3, 6, 7, 8}, {0, 4, 5, 7, 8}};

@@ -278,7 +278,7 @@ TEST(ShardingTest, GroupsCountEveryElementOnceAndKeepWhatTheyUpdate) {
   });
 }
 
-// What ranks bring to each gather, by their places, is what it makes whole.
+// The pieces that ranks bring to a gather, in order of places, are the whole.
 TEST(ShardingTest, GathersPutPiecesTogether) {
   const ChunkId chunk(0);
   ForEverySharding([&](const std::vector<Sharding>& ranks) {

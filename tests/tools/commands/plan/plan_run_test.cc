@@ -218,8 +218,10 @@ TEST_F(PlanRunTest, GradientsInThePlaceOfParametersNeedFewerSlots) {
       Run(), StatusIs(ErrorCode::kInvalidArgument, HasSubstr("has no master")));
 }
 
-// By optimizer, place of the states, type, policy and ranks: who counts what an
-// update moves for the bounds, and who counts it for the step, count the same.
+// By optimizer, place of the states, type, policy and ranks: bounds and steps
+// count the same bytes for an update. Steps of one micro-batch, on a machine
+// whose file has no rate of memory: bounds lack passes of sums over host
+// memory.
 TEST_F(PlanRunTest, AStepLiesBetweenItsBounds) {
   flags_.files.machine = folder_.Write(
       "machine.json",
