@@ -82,9 +82,9 @@ class QueuedTorch(TorchDispatchMode):
     # Work.
 
     def wait(self) -> None:
-        """For all that is queued."""
+        """For all that is queued. The engine queues copies on the current stream, which the mode does not see."""
         self.waited += 1
-        streams, self._streams = self._streams, set()
+        streams, self._streams = self._streams | {self.current_stream()}, set()
         for stream in streams:
             assert lib.castor_fake_stream_wait(stream) == 0
         self._works.clear()
