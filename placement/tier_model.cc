@@ -74,14 +74,6 @@ Status CheckTierModel(const TierModel& model) {
   return OkStatus();
 }
 
-Bytes UpdateBytes(const UpdatePass& pass, Elements elements) {
-  Bytes bytes = BytesOf(elements, pass.grad);
-  bytes += BytesOf(elements, DType::kF32) * 2;
-  bytes += BytesOf(elements, pass.state) * (2 * pass.states);
-  if (pass.param != DType::kF32) bytes += BytesOf(elements, pass.param);
-  return bytes;
-}
-
 double LinkSeconds(const LinkModel& link, int64_t transfers, Bytes bytes) {
   CASTOR_CHECK_GE(transfers, 0);
   CASTOR_CHECK_GE(bytes, Bytes(0));

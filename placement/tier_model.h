@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <optional>
 
-#include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 
@@ -50,22 +49,6 @@ struct RateModel {
 
   friend bool operator==(const RateModel&, const RateModel&) = default;
 };
-
-// What an optimizer's pass over a chunk in host memory works on.
-struct UpdatePass {
-  DType grad = DType::kF32;
-  DType param = DType::kF32;  // a type with less bits has a master in fp32
-  DType state = DType::kF32;
-  int states = 0;  // of the optimizer, of an element
-};
-
-// What the pass reads and writes: gradients are read, values in fp32 and states
-// read and written, and parameters beside masters written.
-Bytes UpdateBytes(const UpdatePass& pass, Elements elements);
-
-// AdamW in bf16, by which `castor probe` measures: 28 bytes an element.
-inline constexpr UpdatePass kProbedUpdate = {DType::kBF16, DType::kBF16,
-                                             DType::kF32, 2};
 
 struct TierModel {
   // The other direction is idle.

@@ -16,8 +16,8 @@
 #include "collectives/memory/sharding.h"
 #include "collectives/sealing/seal_plan.h"
 #include "offload/memory/tier_pool.h"
+#include "placement/memory_passes.h"
 #include "placement/run_event.h"
-#include "placement/tier_model.h"
 
 namespace castor {
 namespace {

@@ -9,9 +9,8 @@
 #include "chunk/base/check.h"
 #include "chunk/base/dtype.h"
 #include "chunk/base/ids.h"
-#include "offload/kernels/exact_sum.h"
+#include "placement/memory_passes.h"
 #include "placement/run_event.h"
-#include "placement/tier_model.h"
 
 namespace castor {
 namespace {
@@ -58,8 +57,8 @@ class ChunkTraffic {
     }
   }
 
-  // `used_up`: by an update at once.
-  void Reduce(bool first, bool used_up) {
+  // `used_up`: by an update at once. `squares`: of the sum, which is complete.
+  void Reduce(bool first, bool used_up, bool squares) {
     const StatePlace& grad = Of(StateKind::kGrad);
     if (sharding_.world > 1) {
       const Bytes slice =
@@ -70,6 +69,10 @@ class ChunkTraffic {
     }
     if (grad.home == Tier::kDevice) return;
     used_up_ = used_up && grad.home == Tier::kNvme;
+    if (!first) {
+      traffic_.sum_bytes += DepositBytes(grad.bytes, /*adds=*/true);
+      if (squares) traffic_.sum_bytes += SquaresBytes(grad.bytes);
+    }
     Move(Tier::kDevice, Tier::kHost, grad.bytes);
     if (grad.home == Tier::kHost || used_up_) return;
     if (!first) ReadDrive(grad);
@@ -180,9 +183,7 @@ class ChunkTraffic {
 
 // A rank sends other ranks the words of their slices, and then the sums of the
 // own slice to every other rank.
-Bytes AgreementBytes(const Sharding& sharding, bool norm) {
-  if (sharding.world == 1) return Bytes(0);
-  const int64_t words = (norm ? int64_t{ExactSum::kWords} : 0) + kStepWords;
+Bytes AgreementBytes(const Sharding& sharding, int64_t words) {
   const int64_t slice = words * (sharding.rank + 1) / sharding.world -
                         words * sharding.rank / sharding.world;
   return Bytes(8) * (words - slice + slice * (sharding.world - 1));
@@ -203,11 +204,17 @@ StepTraffic TrafficOf(const ChunkLayout& layout, const Sharding& sharding,
     for (int64_t g = 0; g < step.gathers[c]; ++g) of_chunk.Gather();
     for (int64_t l = 0; l < step.loads[c]; ++l) of_chunk.Load();
     for (int64_t r = 0; r < reductions[c]; ++r) {
-      of_chunk.Reduce(r == 0, step.updates_early && reductions[c] == 1);
+      of_chunk.Reduce(r == 0, step.updates_early && reductions[c] == 1,
+                      step.norm && r + 1 == reductions[c]);
     }
     if (reductions[c] > 0) of_chunk.Update();
   }
-  traffic.agreement = AgreementBytes(sharding, step.norm);
+  if (step.norm) traffic.norm = kNormBytes;
+  if (sharding.world > 1) {
+    const int64_t words = traffic.norm.count() / 8 + kStepWords;
+    traffic.agreed = Bytes(8) * words;
+    traffic.agreement = AgreementBytes(sharding, words);
+  }
   return traffic;
 }
 

@@ -43,7 +43,10 @@ struct StepTraffic {
   // What they take round their rings: the other ranks of each, added up.
   int64_t all_gather_steps = 0;
   int64_t reduce_scatter_steps = 0;
-  // What ranks agree on at Step, as ranks of one process exchange it.
+  Bytes norm;  // of its sum of squares, from the device; 0: none is computed
+  // What ranks agree on at Step, and what a rank sends for that, as ranks of
+  // one process exchange it.
+  Bytes agreed;
   Bytes agreement;
   int64_t gathers = 0;  // slots filled; loads, where the home is whole
   // Homes read for these, or for copies of shards: those of others are spared.
@@ -51,7 +54,10 @@ struct StepTraffic {
   // Elements that the optimizer updates, by where it runs.
   Elements updated_on_device;
   Elements updated_on_host;
-  Bytes update_bytes;  // of host memory, that these updates read and write
+  // Of host memory, what passes read and write: updates there, and gradients
+  // that are added to sums there, with their squares.
+  Bytes update_bytes;
+  Bytes sum_bytes;
 
   const LinkTraffic& on(Tier from, Tier to) const {
     return moved[TierIndex(from)][TierIndex(to)];

@@ -26,8 +26,8 @@
 #include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
 #include "collectives/rank_scope.h"
+#include "placement/memory_passes.h"
 #include "placement/state_kind.h"
-#include "placement/tier_model.h"
 
 namespace castor {
 

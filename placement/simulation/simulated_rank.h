@@ -34,11 +34,6 @@
 
 namespace castor::internal {
 
-// By moment: whether it lies in the last micro-batch of the step. A trace does
-// not say where one begins; it does, at the latest, where a gradient opens
-// that was open in it before.
-std::vector<bool> InLastMicroBatch(const Trace& trace, size_t chunks);
-
 // How ranks meet for collectives, in the order in which they make them. All
 // come at the same time but for one thing: where a collective takes none, who
 // comes last finds it over at once, and what it has queued elsewhere for that

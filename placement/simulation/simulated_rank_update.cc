@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "placement/memory_passes.h"
 #include "placement/simulation/simulated_rank.h"
 
 namespace castor::internal {
@@ -71,10 +72,10 @@ SimEvent SimulatedRank::DepositOnDevice(ChunkId chunk, bool at_home,
   if (!at_home) {
     device_.Wait(moves_.WriteReady(chunk, kind));
     // Copies it, or adds it.
-    const Bytes bytes = moves_.bytes(chunk, kind);
-    QueueKernel(device_, bytes * (grads_[chunk.index()].valid ? 3 : 2));
+    const bool adds = grads_[chunk.index()].valid;
+    QueueKernel(device_, DepositBytes(moves_.bytes(chunk, kind), adds));
   }
-  if (squares) QueueKernel(device_, Counted(chunk));
+  if (squares) QueueKernel(device_, SquaresBytes(Counted(chunk)));
   SimEvent done = device_.Record();
   if (at_home) {
     moves_.AddReader(chunk, kind, done);
@@ -93,7 +94,7 @@ Result<SimEvent> SimulatedRank::DepositOnHost(ChunkId chunk,
     SimEvent free_after = moves_.Store(chunk, kind, bytes, reduced);
     if (!squares) return free_after;
     device_.Wait(reduced);
-    QueueKernel(device_, Counted(chunk));
+    QueueKernel(device_, SquaresBytes(Counted(chunk)));
     return Both(free_after, device_.Record());
   }
   // The new part and the sum so far, together.
@@ -106,8 +107,9 @@ Result<SimEvent> SimulatedRank::DepositOnHost(ChunkId chunk,
   const ShardMoves::Window& total = windows.back();
   host_.Wait(part.ready);
   host_.Wait(total.ready);
-  // Both are read and one is written, and then read again.
-  QueueTraffic(host_, &wires_, Traffic::kMemoryPass, bytes * (squares ? 4 : 3));
+  const Bytes counted = squares ? SquaresBytes(bytes) : Bytes(0);
+  QueueTraffic(host_, &wires_, Traffic::kMemoryPass,
+               DepositBytes(bytes, /*adds=*/true) + counted);
   const SimEvent added = host_.Record();
   moves_.Close(total, added);
   moves_.Close(part, added);
@@ -123,7 +125,7 @@ Status SimulatedRank::CountLeftSquares() {
     const ChunkId chunk(static_cast<int32_t>(c));
     if (moves_.home(chunk, kind) == Tier::kDevice) {
       device_.Wait(moves_.written(chunk, kind));
-      QueueKernel(device_, Counted(chunk));
+      QueueKernel(device_, SquaresBytes(Counted(chunk)));
       moves_.AddReader(chunk, kind, device_.Record());
       continue;
     }
@@ -132,7 +134,8 @@ Status SimulatedRank::CountLeftSquares() {
     CASTOR_ASSIGN_OR_RETURN(const std::vector<ShardMoves::Window> windows,
                             moves_.Open({&request, 1}));
     host_.Wait(windows.front().ready);
-    QueueTraffic(host_, &wires_, Traffic::kMemoryPass, request.size);
+    QueueTraffic(host_, &wires_, Traffic::kMemoryPass,
+                 SquaresBytes(request.size));
     moves_.Close(windows.front(), host_.Record());
   }
   return OkStatus();

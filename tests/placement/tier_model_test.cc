@@ -72,18 +72,5 @@ TEST(TierModelDeathTest, RefusesALinkWithoutASpeed) {
   EXPECT_DEATH(LinkSeconds(LinkModel(), 1, Bytes(1)), "bytes_per_second");
 }
 
-TEST(UpdateBytesTest, CountReadsAndWritesOfAllThatAPassTouches) {
-  const Elements one(1);
-  EXPECT_EQ(UpdateBytes(kProbedUpdate, one), Bytes(28));
-  // A gradient, and the value twice.
-  EXPECT_EQ(UpdateBytes({}, one), Bytes(4 + 8));
-  EXPECT_EQ(UpdateBytes({.states = 1}, one), Bytes(12 + 8));
-  EXPECT_EQ(UpdateBytes({.state = DType::kBF16, .states = 2}, one),
-            Bytes(12 + 8));
-  // Gradients in fp32 beside parameters in less: a master, and its copy.
-  EXPECT_EQ(UpdateBytes({.param = DType::kF16, .states = 2}, Elements(10)),
-            Bytes(10 * (4 + 8 + 16 + 2)));
-}
-
 }  // namespace
 }  // namespace castor

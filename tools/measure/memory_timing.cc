@@ -16,7 +16,7 @@
 #include "chunk/base/units.h"
 #include "offload/kernels/optimizer.h"
 #include "offload/memory/slab.h"
-#include "placement/tier_model.h"
+#include "placement/memory_passes.h"
 #include "tools/measure/timings.h"
 
 namespace castor {

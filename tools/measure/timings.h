@@ -79,7 +79,7 @@ struct MemoryTimes {
   // and STREAM counts no such read. Some processors have stores that bypass the
   // caches: there the rate is the better of both kinds.
   TimedRate triad;
-  // AdamW as kProbedUpdate of placement/tier_model.h says.
+  // AdamW as kProbedUpdate of placement/memory_passes.h says.
   TimedRate adam;
 };
 

@@ -19,6 +19,7 @@
 #include "collectives/answers/simulated_engine_of.h"
 #include "collectives/memory/held_moments.h"
 #include "collectives/sealing/seal_plan.h"
+#include "placement/memory_passes.h"
 #include "placement/simulation/simulator.h"
 #include "placement/trace.h"
 #include "tools/report/statistics/intervals.h"

@@ -12,8 +12,8 @@
 #include "collectives/rank_scope.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "placement/memory_passes.h"
 #include "placement/run_event.h"
-#include "placement/tier_model.h"
 
 namespace castor {
 namespace {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -45,71 +46,6 @@ Status CheckTrace(const TraceFile& trace, const ChunkLayout& layout,
       "the trace is not of this layout: {}; give the --chunk or --layout of "
       "the run that was recorded",
       same.message()));
-}
-
-StepTimes TimesOf(const StepForecast& forecast, const PlanRequest& request,
-                  const StepTrace& step,
-                  const std::optional<TierModel>& machine) {
-  const TierModel speeds = machine.value_or(TierModel());
-  const StepTraffic& traffic = forecast.traffic;
-  StepTimes times;
-  const auto add = [&](std::string_view name, std::string_view title,
-                       const LinkTraffic& moved, int64_t calls, int64_t sharing,
-                       const std::optional<LinkModel>& speed) {
-    if (moved.bytes == Bytes(0)) return;
-    ResourceTime& time =
-        times.resources.emplace_back(ResourceTime{name, title, moved, {}});
-    if (!speed) return;
-    time.seconds = LinkSeconds(*speed, calls * sharing, moved.bytes * sharing);
-  };
-  const auto link = [&](std::string_view name, std::string_view title,
-                        Tier from, Tier to, int64_t sharing,
-                        const std::optional<LinkModel>& speed) {
-    const LinkTraffic& moved = traffic.on(from, to);
-    add(name, title, moved, moved.transfers, sharing, speed);
-  };
-  // As RingSeconds, of rings that need not be of one size.
-  const auto ring = [&](std::string_view name, std::string_view title,
-                        const LinkTraffic& sent, int64_t steps,
-                        const std::optional<RingModel>& speed) {
-    std::optional<LinkModel> one;
-    if (speed) one = LinkModel{speed->bytes_per_second, speed->step_latency_ns};
-    if (request.flags.world > 1) add(name, title, sent, steps, 1, one);
-  };
-  using enum Tier;
-  const int64_t sharing = request.flags.ranks_per_host;
-  link("host_to_device", "host to device", kHost, kDevice, 1,
-       speeds.host_to_device);
-  link("device_to_host", "device to host", kDevice, kHost, 1,
-       speeds.device_to_host);
-  link("nvme_read", "nvme to host", kNvme, kHost, sharing, speeds.nvme_read);
-  link("nvme_write", "host to nvme", kHost, kNvme, sharing, speeds.nvme_write);
-  ring("all_gather", "all-gather", traffic.all_gather, traffic.all_gather_steps,
-       speeds.all_gather);
-  ring("reduce_scatter", "reduce-scatter", traffic.reduce_scatter,
-       traffic.reduce_scatter_steps, speeds.reduce_scatter);
-  std::optional<LinkModel> updates;
-  if (speeds.optimizer) updates = LinkModel{speeds.optimizer->bytes_per_second};
-  add("optimizer", "optimizer on the host", {traffic.update_bytes, 0}, 0,
-      sharing, updates);
-  int64_t computes_ns = 0;
-  for (const int64_t moment : step.compute_ns) computes_ns += moment;
-  if (machine && computes_ns > 0) {
-    times.resources.push_back(
-        {"compute", "compute", {}, static_cast<double>(computes_ns) / 1e9});
-  }
-  double least = 0;
-  double most = 0;
-  for (const ResourceTime& time : times.resources) {
-    if (!time.seconds) times.unknown.emplace_back(time.name);
-    least = std::max(least, time.seconds.value_or(0));
-    most += time.seconds.value_or(0);
-  }
-  if (!times.resources.empty() && times.unknown.empty()) {
-    times.least_seconds = least;
-    times.most_seconds = most;
-  }
-  return times;
 }
 
 // The first step finds nothing under way, the second one what the first left,
@@ -285,6 +221,7 @@ Result<PlanOutcome> PlanWithin(const PlanSubject& subject,
     CASTOR_RETURN_IF_ERROR(
         CheckTrace(*subject.trace, outcome.layout, flags.world));
     outcome.step = subject.trace->step;
+    outcome.step.evaluations.clear();  // a plan is of training alone
     outcome.request.borrows = true;
   } else {
     CASTOR_ASSIGN_OR_RETURN(outcome.step,
@@ -325,8 +262,11 @@ Result<PlanOutcome> PlanWithin(const PlanSubject& subject,
   outcome.seal = std::move(plan.seal);
   outcome.forecast = std::move(plan.forecast);
   if (!outcome.fits.ok()) return outcome;
+  const std::vector<int64_t>& compute_ns = outcome.step.compute_ns;
   outcome.times =
-      TimesOf(*outcome.forecast, request, outcome.step, subject.machine);
+      TimesOf(outcome.forecast->traffic, {flags.world, flags.ranks_per_host},
+              std::accumulate(compute_ns.begin(), compute_ns.end(), int64_t{0}),
+              subject.machine);
   if (subject.machine && outcome.times.unknown.empty()) {
     CASTOR_ASSIGN_OR_RETURN(
         outcome.simulated,

@@ -26,25 +26,9 @@
 #include "placement/trace/step_trace.h"
 #include "tools/cli/text/document.h"
 #include "tools/commands/plan/plan_request.h"
+#include "tools/commands/plan/plan_times.h"
 
 namespace castor {
-
-// What works for a step; each at the same time as the others, or not.
-struct ResourceTime {
-  std::string_view name;   // "host_to_device", "optimizer", "compute", ...
-  std::string_view title;  // for people
-  LinkTraffic moved;       // or worked through; nothing by what computes
-  std::optional<double> seconds;  // empty: nobody said how fast it is
-};
-
-struct StepTimes {
-  std::vector<ResourceTime> resources;  // those that a step uses, in one order
-  // All at the same time: the slowest. One after the other: their sum. Empty
-  // where one that is used is unknown.
-  std::optional<double> least_seconds;
-  std::optional<double> most_seconds;
-  std::vector<std::string> unknown;  // the names of those
-};
 
 struct PlanOutcome {
   PlanRequest request;

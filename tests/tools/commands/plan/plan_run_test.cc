@@ -218,85 +218,6 @@ TEST_F(PlanRunTest, GradientsInThePlaceOfParametersNeedFewerSlots) {
       Run(), StatusIs(ErrorCode::kInvalidArgument, HasSubstr("has no master")));
 }
 
-// By optimizer, place of the states, type, policy and ranks: bounds and steps
-// count the same bytes for an update. Steps of one micro-batch, on a machine
-// whose file has no rate of memory: bounds lack passes of sums over host
-// memory.
-TEST_F(PlanRunTest, AStepLiesBetweenItsBounds) {
-  flags_.files.machine = folder_.Write(
-      "machine.json",
-      R"({"schema": "castor.machine/1", "links": {)"
-      R"("host_to_device": {"bytes_per_second": 90000000, "latency_ns": 0},)"
-      R"("device_to_host": {"bytes_per_second": 90000000, "latency_ns": 0},)"
-      R"("nvme_read": {"bytes_per_second": 60000000, "latency_ns": 0},)"
-      R"("nvme_write": {"bytes_per_second": 50000000, "latency_ns": 0}},)"
-      R"("collectives": {)"
-      R"("all_gather": {"bytes_per_second": 90000000, "step_latency_ns": 0},)"
-      R"("reduce_scatter": {"bytes_per_second": 90000000,)"
-      R"( "step_latency_ns": 0}},)"
-      R"("optimizer": {"bytes_per_second": 28000000}})");
-  flags_.compute = 20'000'000;
-  std::vector<std::pair<std::string, OptimizerOptions>> optimizers;
-  for (const OptimizerKind kind : {OptimizerKind::kAdam, OptimizerKind::kAdamW,
-                                   OptimizerKind::kLion, OptimizerKind::kSgd}) {
-    const OptimizerOptions plain = DefaultOptimizerOptions(kind);
-    optimizers.emplace_back(std::string(OptimizerName(kind)), plain);
-    OptimizerOptions half = plain;
-    half.moment_dtype = DType::kBF16;
-    optimizers.emplace_back(std::string(OptimizerName(kind)) + ", half", half);
-  }
-  OptimizerOptions momentum = DefaultOptimizerOptions(OptimizerKind::kSgd);
-  momentum.momentum = 0.9;
-  optimizers.emplace_back("sgd with momentum", momentum);
-  for (const int states : {0, 1, 3}) {
-    OptimizerOptions custom = DefaultOptimizerOptions(OptimizerKind::kCustom);
-    for (int i = 0; i < states; ++i) {
-      custom.states.push_back("state" + std::to_string(i));
-    }
-    optimizers.emplace_back(std::to_string(states) + " states", custom);
-  }
-  struct Place {
-    Bytes device;
-    Bytes host;
-    std::optional<Bytes> nvme;
-  };
-  int planned = 0;
-  for (const auto& [name, optimizer] : optimizers) {
-    for (const Place& place :
-         {Place{MiB(16), MiB(1), {}}, Place{KiB(700), MiB(16), {}},
-          Place{KiB(700), MiB(2), MiB(64)}}) {
-      for (const char* dtype : {"f32", "bf16"}) {
-        for (const int variant : {0, 1, 2, 3}) {
-          SCOPED_TRACE(name + ", " + dtype + ", device " +
-                       std::to_string(place.device.count()) + ", host " +
-                       std::to_string(place.host.count()) + ", variant " +
-                       std::to_string(variant));
-          flags_.engine.optimizer = optimizer;
-          flags_.device_budget = place.device;
-          flags_.host_budget = place.host;
-          flags_.nvme = place.nvme;
-          flags_.dtype = dtype;
-          flags_.world = variant == 1 ? 2 : 1;
-          flags_.update_in_backward = variant == 2;
-          flags_.engine.clip_norm = variant == 2 ? 0 : 1;
-          flags_.engine.policy =
-              variant == 3 ? PlanPolicy::kPlanned : PlanPolicy::kAuto;
-          const Result<PlanReport> report = Run();
-          ASSERT_THAT(report, IsOk());
-          if (!report->outcome.fits.ok()) continue;
-          ASSERT_TRUE(report->outcome.times.least_seconds);
-          ASSERT_TRUE(report->outcome.step_seconds());
-          const double step = *report->outcome.step_seconds();
-          EXPECT_LE(*report->outcome.times.least_seconds, step * 1.001);
-          EXPECT_GE(*report->outcome.times.most_seconds * 1.001, step);
-          ++planned;
-        }
-      }
-    }
-  }
-  EXPECT_GT(planned, 200);
-}
-
 TEST_F(PlanRunTest, TimesAreBytesOverWhatTheMachineDoes) {
   flags_.files.machine = folder_.Write(
       "machine.json",
@@ -327,7 +248,9 @@ TEST_F(PlanRunTest, TimesAreBytesOverWhatTheMachineDoes) {
     }
   }
   EXPECT_EQ(report.outcome.times.resources.size(), 4u);
-  EXPECT_DOUBLE_EQ(*report.outcome.times.most_seconds, sum);
+  // The sum of squares comes from the device, too.
+  const double norm = static_cast<double>(traffic.norm.count()) / 1e6 + 1e-6;
+  EXPECT_DOUBLE_EQ(*report.outcome.times.most_seconds, sum + norm);
   // The step itself lies between the bounds, and after steps enough does not
   // change any more.
   ASSERT_TRUE(report.outcome.simulated);
