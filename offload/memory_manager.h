@@ -321,7 +321,7 @@ class MemoryManager {
   void FollowEnds();
   // The step ended last, with its leases; its accesses are planned_trace()
   // unless no plan was found.
-  StepTrace last_step() const { return {planned_trace_, last_leases_, {}}; }
+  StepTrace last_step() const;
 
   // Time lanes waited for chunks since the start, and how often; counted when a
   // wait is over, on lanes of hardware only while there is a recorder.
@@ -424,6 +424,8 @@ class MemoryManager {
   // Of one chunk, inside the trace and outside.
   void EndUsesOf(ChunkId chunk);
   void ForgetUses();
+  // Of the step ended last, where they are not those of the trace.
+  std::vector<LeaseEnd> OwnLeaseEnds() const;
   // Puts the ends of this step's uses into the trace, as ranks agree on them.
   Status InsertEnds();
   void InsertLate(std::span<const LateAccess> accesses);
@@ -468,6 +470,7 @@ class MemoryManager {
   Bytes leased_before_;                   // most before the first access
   std::vector<LeaseChange> leases_;       // of this step, so far
   std::vector<LeaseChange> last_leases_;  // of planned_trace_
+  std::vector<OpenUse> last_uses_;        // of planned_trace_
   Plan plan_;
   std::optional<PlanCertificate> certificate_;
   std::vector<bool> initial_;         // by ChunkId: in plan_.initial

@@ -48,8 +48,7 @@ Result<EnginePlan> PlanEngine(const EngineRequest& request,
     return plan;
   }
   CASTOR_RETURN_IF_ERROR(seal.status());
-  Result<StepForecast> forecast = ForecastStep(
-      *seal, request.options, step.accesses, request.updates_early);
+  Result<StepForecast> forecast = ForecastStep(*seal, request.options, step);
   if (forecast.status().code() == ErrorCode::kInfeasible) {
     plan.fits = forecast.status();
     return plan;

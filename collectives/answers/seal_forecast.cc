@@ -48,7 +48,8 @@ Result<SealForecast> ForecastSeal(const EngineRequest& request,
 
 Result<StepForecast> ForecastStep(const SealForecast& seal,
                                   const ZeroOptions& options,
-                                  const Trace& trace, bool updates_early) {
+                                  const StepTrace& step) {
+  const Trace& trace = step.accesses;
   const MemoryPlan& memory = seal.memory;
   const PlanProblem& problem = memory.problem;
   StepForecast forecast;
@@ -85,9 +86,8 @@ Result<StepForecast> ForecastStep(const SealForecast& seal,
   forecast.traffic = TrafficOf(seal.layout, seal.sharding, memory,
                                {.gathers = counts.gathers,
                                 .loads = counts.loads,
-                                .trace = &trace,
-                                .norm = CountsNorm(options),
-                                .updates_early = updates_early});
+                                .trace = &step,
+                                .norm = CountsNorm(options)});
   forecast.peak = {
       SlotsBytes(std::span(memory.device_classes).subspan(gathered)) +
           replay.peak_bytes(),

@@ -31,7 +31,7 @@
 #include "placement/plan.h"
 #include "placement/planner/step_planner.h"
 #include "placement/policy/fetch_forecast.h"
-#include "placement/trace.h"
+#include "placement/trace/step_trace.h"
 
 namespace castor {
 
@@ -43,7 +43,6 @@ struct EngineRequest {
   int rank = 0;
   Bytes communicator_buffers;
   SealOptions declared;
-  bool updates_early = false;  // it calls UpdateEarly in every step
 };
 
 struct SealForecast {
@@ -84,8 +83,7 @@ struct StepForecast {
 // holds more at once than was declared.
 Result<StepForecast> ForecastStep(const SealForecast& seal,
                                   const ZeroOptions& options,
-                                  const Trace& trace,
-                                  bool updates_early = false);
+                                  const StepTrace& step);
 
 }  // namespace castor
 

@@ -196,7 +196,9 @@ StepTraffic TrafficOf(const ChunkLayout& layout, const Sharding& sharding,
   const size_t chunks = layout.chunks().size();
   CASTOR_CHECK_EQ(step.gathers.size(), chunks);
   CASTOR_CHECK_EQ(step.loads.size(), chunks);
-  const std::vector<int64_t> reductions = Reductions(*step.trace, chunks);
+  const std::vector<int64_t> reductions =
+      Reductions(step.trace->accesses, chunks);
+  const std::vector<bool> missing = ChunksMissingGrads(*step.trace, chunks);
   StepTraffic traffic;
   for (size_t c = 0; c < chunks; ++c) {
     ChunkTraffic of_chunk(layout, sharding, memory,
@@ -204,8 +206,10 @@ StepTraffic TrafficOf(const ChunkLayout& layout, const Sharding& sharding,
     for (int64_t g = 0; g < step.gathers[c]; ++g) of_chunk.Gather();
     for (int64_t l = 0; l < step.loads[c]; ++l) of_chunk.Load();
     for (int64_t r = 0; r < reductions[c]; ++r) {
-      of_chunk.Reduce(r == 0, step.updates_early && reductions[c] == 1,
-                      step.norm && r + 1 == reductions[c]);
+      of_chunk.Reduce(
+          r == 0,
+          step.trace->updates_early && reductions[c] == 1 && !missing[c],
+          step.norm && r + 1 == reductions[c]);
     }
     if (reductions[c] > 0) of_chunk.Update();
   }

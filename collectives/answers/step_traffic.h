@@ -20,7 +20,7 @@
 #include "chunk/chunk_layout.h"
 #include "collectives/memory/memory_plan.h"
 #include "collectives/memory/sharding.h"
-#include "placement/trace.h"
+#include "placement/trace/step_trace.h"
 
 namespace castor {
 
@@ -73,10 +73,8 @@ struct StepActivity {
   // By ChunkId: how often its home is read for gathers, or for a copy of the
   // shard that serves several.
   std::span<const int64_t> loads;
-  const Trace* trace = nullptr;  // of it
-  bool norm = false;             // the global norm is computed
-  // Chunks are updated in the last backward, all that are reduced in it.
-  bool updates_early = false;
+  const StepTrace* trace = nullptr;  // of it
+  bool norm = false;                 // the global norm is computed
 };
 
 // REQUIRES: `memory` was made of the layout and the sharding; every chunk that

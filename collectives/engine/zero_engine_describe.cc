@@ -17,10 +17,10 @@
 
 #include "chunk/layout_file.h"
 #include "chunk/text/budget_text.h"
+#include "chunk/text/json_value.h"
 #include "collectives/engine/zero_engine_impl.h"
 #include "collectives/sealing/run_chunks.h"
 #include "collectives/sealing/seal_plan.h"
-#include "collectives/world/value_hash.h"
 #include "collectives/zero_config.h"
 #include "offload/nvme/nvme_option.h"
 #include "placement/homes/homes_file.h"
@@ -122,18 +122,11 @@ std::vector<HomesOfChunk> ZeroEngine::Impl::Homes() const {
 }
 
 // A trace that changes in every step is described in steps 1, 2, 4, 8 and so
-// on.
+// on. One that is as before is not kept again.
 void ZeroEngine::Impl::DescribeTrace() {
   if (options_.recorder == nullptr || !std::has_single_bit(uint64_t(step_))) {
     return;
   }
-  internal::ValueHash hash;
-  for (const Access& access : manager_->planned_trace()) {
-    hash.Add(access.kind);
-    hash.Add(access.chunk.value());
-  }
-  if (described_trace_ == hash.signed_value()) return;
-  described_trace_ = hash.signed_value();
   AddDocument(WriteTrace(RecordedTrace()));
 }
 
@@ -152,7 +145,25 @@ TraceFile ZeroEngine::Impl::RecordedTrace() const {
   }
   // The engine takes any name, and one name twice; a trace does not.
   if (!CheckTraceParams(trace.params).ok()) trace.params.clear();
-  if (manager_ != nullptr) trace.step = manager_->last_step();
+  if (manager_ == nullptr) return trace;
+  trace.step = manager_->last_step();
+  trace.step.updates_early = updated_early_;
+  std::vector<bool> has_grad(layout_->chunks().size());
+  for (const Access& access : trace.step.accesses) {
+    if (access.kind == AccessKind::kGradClose) {
+      has_grad[access.chunk.index()] = true;
+    }
+  }
+  for (size_t c = 0; c < has_grad.size(); ++c) {
+    const ChunkId chunk(static_cast<int32_t>(c));
+    if (!has_grad[c]) continue;
+    for (const ParamId id : layout_->chunk(chunk).params) {
+      const Param& param = params_[id.index()];
+      if (param.had_grad) continue;
+      trace.step.missing_grads.push_back(
+          {chunk, JsonText(param.spec.name).empty() ? "" : param.spec.name});
+    }
+  }
   return trace;
 }
 

@@ -564,7 +564,6 @@ class ZeroEngine::Impl final : public ChunkSource {
   std::vector<ParkedShard> parked_shards_;
   std::vector<ShardStore::ShardId> vacated_;  // gradients, while parked
   std::map<int32_t, std::shared_ptr<RunEvent>> lease_events_;  // if recorded
-  int64_t described_trace_ = 0;  // digest of its accesses
   std::unique_ptr<ShardStore> store_;
   std::vector<LoadTicket> ahead_;       // by ChunkId: of its last Gather
   std::vector<int32_t> held_in_place_;  // by ChunkId: leases of its home
@@ -609,6 +608,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   bool last_micro_batch_ = false;
   int64_t ending_moment_ = -1;      // the last one of a step that ends
   std::optional<double> early_lr_;  // of this step, if it may update early
+  bool updated_early_ = false;      // the step that ended last might
   int64_t early_updates_ = 0;
   std::shared_ptr<internal::ProgramUpdate> program_update_;  // null: none
   int evaluating_ = 0;

@@ -27,10 +27,11 @@ struct EngineParam {
   ParamSpec spec;
   Initializer initializer;
   Elements size;
-  Bytes offset;       // in its chunk
-  size_t group = 0;   // of groups_
-  int64_t steps = 0;  // updates it has had
-  bool used = false;  // had a gradient since the last step
+  Bytes offset;           // in its chunk
+  size_t group = 0;       // of groups_
+  int64_t steps = 0;      // updates it has had
+  bool used = false;      // had a gradient since the last step
+  bool had_grad = false;  // in the step that ended last, on this rank
   // Its gradient is where it was, in the open gradient of its chunk.
   bool overwritten = false;
   int32_t held = 0;                      // leases of it, with GradMode::kReuse

@@ -55,6 +55,8 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
   CASTOR_RETURN_IF_ERROR(FlushGrads());
   ending_moment_ = manager_->moment();
   CASTOR_RETURN_IF_ERROR(manager_->EndStep());
+  for (Param& param : params_) param.had_grad = param.used;
+  updated_early_ = early_lr_.has_value();
   if (recounts_) CASTOR_RETURN_IF_ERROR(CountAnew());
   CASTOR_ASSIGN_OR_RETURN(const Agreement agreed, Agree(lr));
 

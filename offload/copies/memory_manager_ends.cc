@@ -22,6 +22,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -202,6 +203,41 @@ void MemoryManager::ForgetUses() {
   for (Copy& copy : copies_) copy.open.clear();
   uses_.clear();
   ++traced_epoch_;
+}
+
+std::vector<LeaseEnd> MemoryManager::OwnLeaseEnds() const {
+  const auto all = static_cast<int64_t>(planned_trace_.size());
+  // Uses of a chunk are alike: the first of its leases that ends is the end of
+  // the first use that ends.
+  std::vector<std::deque<int64_t>> own(copies_.size());  // in order
+  for (const OpenUse& use : last_uses_) {
+    own[use.chunk.index()].push_back(use.ended >= 0 ? use.ended : all);
+  }
+  for (std::deque<int64_t>& ends : own) std::sort(ends.begin(), ends.end());
+  std::vector<std::deque<int32_t>> under(copies_.size());  // moments of uses
+  std::vector<LeaseEnd> ends;
+  const auto only_ends = [this](int64_t from, int64_t to) {
+    return std::all_of(
+        planned_trace_.begin() + from, planned_trace_.begin() + to,
+        [](const Access& a) { return a.kind == AccessKind::kUseEnd; });
+  };
+  for (int64_t i = 0; i < all; ++i) {
+    const auto [kind, chunk] = planned_trace_[static_cast<size_t>(i)];
+    if (!IsPlain(planned_trace_, static_cast<size_t>(i))) continue;
+    std::deque<int32_t>& uses = under[chunk.index()];
+    std::deque<int64_t>& left = own[chunk.index()];
+    if (kind == AccessKind::kUse) uses.push_back(static_cast<int32_t>(i));
+    if (kind != AccessKind::kUseEnd || left.empty()) continue;
+    const int32_t use = uses.front();
+    const int64_t end = left.front();
+    uses.pop_front();
+    left.pop_front();
+    if (only_ends(std::min(end, i), std::max(end, i))) continue;
+    ends.push_back({use, static_cast<int32_t>(end)});
+  }
+  std::sort(ends.begin(), ends.end(),
+            [](const LeaseEnd& a, const LeaseEnd& b) { return a.use < b.use; });
+  return ends;
 }
 
 Status MemoryManager::InsertEnds() {

@@ -185,6 +185,7 @@ Status MemoryManager::EndStep() {
     const bool recorded =
         !as_planned() || trace_.size() != planned_trace_.size();
     if (recorded) CASTOR_RETURN_IF_ERROR(InsertEnds());
+    last_uses_.swap(uses_);
     ForgetUses();
   }
   // What was on lease before the first access belongs to the moment that lasts
@@ -204,7 +205,11 @@ Status MemoryManager::EndStep() {
   trace_.clear();
   trace_.reserve(planned_trace_.size());
   in_step_ = untraced_ = false;
-  if (status.ok()) last_leases_.swap(leases_);
+  if (status.ok()) {
+    last_leases_.swap(leases_);
+  } else {
+    last_uses_.clear();
+  }
   leases_.clear();
   diverged_ = false;
   for (size_t c = 0; c < copies_.size(); ++c) {
@@ -215,6 +220,14 @@ Status MemoryManager::EndStep() {
   }
   DropShards(options_.problem.survives_step);
   return status;
+}
+
+StepTrace MemoryManager::last_step() const {
+  StepTrace step;
+  step.accesses = planned_trace_;
+  step.leases = last_leases_;
+  step.lease_ends = OwnLeaseEnds();
+  return step;
 }
 
 void MemoryManager::DropShards(const std::vector<bool>& kept) {

@@ -53,8 +53,6 @@ struct SimulatedEngine {
   std::array<Bytes, 3> budget;      // by TierIndex, for reports
   int64_t staging_slots = 0;
   int64_t fetch_slots = 0;  // of these, for fetches alone
-  // A chunk is updated once its gradients of the last micro-batch are reduced.
-  bool updates_early = false;
   // The sum of squares on its way from the device, once a step; 0: no norm is
   // computed.
   Bytes norm;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <memory>
 #include <utility>
 
@@ -57,6 +58,10 @@ Status SimulatedRank::MakeStep(const StepTrace& step,
                                std::function<void()> ended) {
   const std::vector<bool> in_last =
       InLastMicroBatch(step.accesses, engine_->chunks.size());
+  updates_early_ = step.updates_early;
+  missing_grads_ = ChunksMissingGrads(step, grads_.size());
+  leases_ = DirectLeases(step);
+  leases_followed_ = 0;
   auto pass = step.evaluations.begin();
   auto waiting = step.waiting.begin();
   for (size_t i = 0; i < step.accesses.size(); ++i) {
@@ -65,6 +70,7 @@ Status SimulatedRank::MakeStep(const StepTrace& step,
          ++pass) {
       CASTOR_RETURN_IF_ERROR(Evaluate(*pass));
     }
+    FollowLeases(i);
     CASTOR_RETURN_IF_ERROR(Serve(step, i, in_last[i]));
     if (!step.compute_ns.empty()) Compute(step.compute_ns[i]);
     for (; waiting != step.waiting.end() &&
@@ -76,6 +82,7 @@ Status SimulatedRank::MakeStep(const StepTrace& step,
   for (; pass != step.evaluations.end(); ++pass) {
     CASTOR_RETURN_IF_ERROR(Evaluate(*pass));
   }
+  FollowLeases(step.accesses.size());
   trainer_.Run(std::move(ended));
   if (copies_.EndStep()) {
     CASTOR_ASSIGN_OR_RETURN(
@@ -97,6 +104,47 @@ Status SimulatedRank::MakeStep(const StepTrace& step,
   return OkStatus();
 }
 
+std::vector<SimulatedRank::DirectLease> SimulatedRank::DirectLeases(
+    const StepTrace& step) const {
+  const Trace& trace = step.accesses;
+  std::vector<DirectLease> leases;
+  std::vector<std::deque<size_t>> under(grads_.size());  // moments of uses
+  std::vector<std::optional<size_t>> own_end(trace.size());
+  for (const LeaseEnd& end : step.lease_ends) {
+    own_end[static_cast<size_t>(end.use)] = static_cast<size_t>(end.before);
+  }
+  for (size_t i = 0; i < trace.size(); ++i) {
+    const auto [kind, chunk] = trace[i];
+    if (!Direct(chunk) || UseOfGrad(trace, i)) continue;
+    std::deque<size_t>& uses = under[chunk.index()];
+    if (kind == AccessKind::kUse) {
+      leases.push_back({i, chunk, true, false});
+      uses.push_back(i);
+    } else if (kind == AccessKind::kUseEnd) {
+      const size_t end = own_end[uses.front()].value_or(i + 1);
+      leases.push_back({end, chunk, false, end > i + 1});
+      uses.pop_front();
+    }
+  }
+  std::stable_sort(leases.begin(), leases.end(),
+                   [](const DirectLease& a, const DirectLease& b) {
+                     return a.moment < b.moment;
+                   });
+  return leases;
+}
+
+void SimulatedRank::FollowLeases(size_t moment) {
+  for (; leases_followed_ < leases_.size() &&
+         leases_[leases_followed_].moment == moment;
+       ++leases_followed_) {
+    const DirectLease& lease = leases_[leases_followed_];
+    held_in_place_[lease.chunk.index()] += lease.begins ? 1 : -1;
+    if (lease.outlasts) {
+      moves_.AddReader(lease.chunk, StateKind::kParam, trainer_.Record());
+    }
+  }
+}
+
 Status SimulatedRank::Serve(const StepTrace& step, size_t moment,
                             bool last_micro_batch) {
   const Trace& trace = step.accesses;
@@ -108,7 +156,6 @@ Status SimulatedRank::Serve(const StepTrace& step, size_t moment,
       CASTOR_ASSIGN_OR_RETURN(const GatheredCopies::Ready ready,
                               copies_.Acquire(chunk));
       if (!of_grad) {
-        held_in_place_[chunk.index()] += Direct(chunk);
         WaitOn(ready.event, ready.cause);
       }
       return OkStatus();
@@ -118,7 +165,6 @@ Status SimulatedRank::Serve(const StepTrace& step, size_t moment,
       if (of_grad) {
         CASTOR_ASSIGN_OR_RETURN(end, Reduce(chunk, last_micro_batch));
       } else {
-        held_in_place_[chunk.index()] -= Direct(chunk);
         end = trainer_.Record();
       }
       copies_.EndUse(chunk, std::move(end));
@@ -301,7 +347,7 @@ void SimulatedRank::Agree() {
   const SimEvent fetched = device_.Record();
   if (CountsNorm()) QueueKernel(device_, engine_->norm);
   comm_.Wait(fetched);
-  if (!engine_->updates_early) comm_.Wait(host_.Record());
+  if (!updates_early_) comm_.Wait(host_.Record());
   comm_.Run([] {});
   // All words go out to be added, and a slice's sums to everybody.
   const int world = engine_->world;

@@ -88,6 +88,13 @@ class SimulatedRank final : private CopySource {
     bool counted = false;  // its squares are in the norm
     bool updated = false;  // what it is for, before the step ends
   };
+  // A lease of a home begins or ends before the moment.
+  struct DirectLease {
+    size_t moment = 0;
+    ChunkId chunk;
+    bool begins = false;
+    bool outlasts = false;  // the end of its use in the trace
+  };
   enum class Collective : uint8_t { kAllGather, kReduceScatter };
 
   // CopySource.
@@ -134,11 +141,14 @@ class SimulatedRank final : private CopySource {
                                  bool squares);
   Status CountLeftSquares();
   void Agree();
-  // A home that is held in place is read until the use ends.
+  // A home that is held in place is read until its leases end.
   bool UpdatesEarly(ChunkId chunk, bool last_micro_batch) const {
-    return engine_->updates_early && last_micro_batch &&
-           held_in_place_[chunk.index()] == 0;
+    return updates_early_ && last_micro_batch &&
+           !missing_grads_[chunk.index()] && held_in_place_[chunk.index()] == 0;
   }
+  std::vector<DirectLease> DirectLeases(const StepTrace& step) const;
+  // Leases of homes begin and end before this moment.
+  void FollowLeases(size_t moment);
   bool Direct(ChunkId chunk) const {
     return engine_->problem.param_class[chunk.index()] == kNoSlotClass;
   }
@@ -170,8 +180,12 @@ class SimulatedRank final : private CopySource {
   SimLane reduce_;
   SimLane host_;
   SimLane device_;
-  std::vector<int32_t> held_in_place_;  // by ChunkId: uses of its home
-  std::vector<Gradient> grads_;         // by ChunkId
+  std::vector<int32_t> held_in_place_;  // by ChunkId: leases of its home
+  bool updates_early_ = false;          // in this step
+  std::vector<bool> missing_grads_;     // by ChunkId: some, in this step
+  std::vector<DirectLease> leases_;     // of this step, by their moments
+  size_t leases_followed_ = 0;
+  std::vector<Gradient> grads_;  // by ChunkId
   std::array<SimulatedStall, kRunCauses> stalls_;
   Bytes wire_sent_;
   int64_t reduce_scatters_ = 0;

@@ -16,6 +16,7 @@ AccessRecorder::AccessRecorder(const ChunkLayout* layout, bool whole_grads,
       whole_grads_(whole_grads),
       in_place_(in_place),
       gradients_(layout->places().size(), Gradient::kIdle),
+      had_grad_(layout->places().size(), false),
       open_(layout->chunks().size(), false),
       params_left_(layout->chunks().size(), 0),
       last_hold_(layout->chunks().size(), 0) {}
@@ -69,6 +70,7 @@ void AccessRecorder::OpenGrad(ParamId param) {
   Gradient& gradient = gradients_[param.index()];
   CASTOR_CHECK(gradient != Gradient::kReady);
   gradient = Gradient::kOpen;
+  had_grad_[param.index()] = true;
   const ChunkId chunk = layout_->place(param).chunk;
   if (!chunk.valid() || params_left_[chunk.index()] > 0) return;
   if (!open_[chunk.index()]) OpenChunk(chunk);
@@ -172,6 +174,22 @@ void AccessRecorder::Compute(int64_t ns) {
       ns;
 }
 
+void AccessRecorder::NameMissingGrads(StepTrace* done) const {
+  std::vector<bool> closed(open_.size());
+  for (const Access& access : done->accesses) {
+    if (access.kind == AccessKind::kGradClose) {
+      closed[access.chunk.index()] = true;
+    }
+  }
+  for (size_t c = 0; c < closed.size(); ++c) {
+    const ChunkId chunk(static_cast<int32_t>(c));
+    if (!closed[c]) continue;
+    for (const ParamId param : layout_->chunk(chunk).params) {
+      if (!had_grad_[param.index()]) done->missing_grads.push_back({chunk, {}});
+    }
+  }
+}
+
 StepTrace AccessRecorder::Finish() {
   CloseGrads();
   EndMicroBatch();
@@ -195,6 +213,8 @@ StepTrace AccessRecorder::Finish() {
     done.compute_ns.clear();
     for (EvaluationPass& pass : done.evaluations) pass.compute_ns.clear();
   }
+  NameMissingGrads(&done);
+  std::fill(had_grad_.begin(), had_grad_.end(), false);
   leased_.clear();
   leased_before_ = leased_now_;
   timed_ = false;

@@ -69,7 +69,8 @@ class AccessRecorder {
   void Compute(int64_t ns);
 
   // As Step: ends the last micro-batch. Compute times are in it where any was
-  // told. REQUIRES: nothing is held. The recorder begins anew.
+  // told. Parameters without a gradient have no names. REQUIRES: nothing is
+  // held. The recorder begins anew.
   StepTrace Finish();
 
  private:
@@ -89,6 +90,7 @@ class AccessRecorder {
   void CloseInTurn();
   void CloseGrads();
   void EndMicroBatch();
+  void NameMissingGrads(StepTrace* done) const;
 
   // Whether a gradient that is complete in this micro-batch is reduced.
   bool Reduces() const { return !whole_grads_ || last_micro_batch_; }
@@ -109,6 +111,7 @@ class AccessRecorder {
   // By what Hold returned; empty once released.
   std::vector<std::optional<Held>> holds_;
   std::vector<Gradient> gradients_;   // by ParamId, of this micro-batch
+  std::vector<bool> had_grad_;        // by ParamId, in this step
   std::vector<bool> open_;            // by ChunkId, its gradient
   std::vector<int64_t> params_left_;  // of it, in this micro-batch; or 0
   int64_t holds_made_ = 0;

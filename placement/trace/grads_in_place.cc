@@ -78,6 +78,8 @@ class Converter {
     for (EvaluationPass& pass : done_.evaluations) {
       pass.moment = begins[static_cast<size_t>(pass.moment)];
     }
+    done_.missing_grads = step_.missing_grads;
+    done_.updates_early = step_.updates_early;
     return std::move(done_);
   }
 

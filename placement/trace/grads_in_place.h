@@ -21,7 +21,8 @@ bool GradsInPlace(const Trace& trace);
 // The step as a trainer makes it that lets go of a chunk before it writes over
 // it: where a gradient opens or closes, uses of its chunk that are under way
 // end, and one begins or ends with the gradient. A step that is so already is
-// left as it is. InvalidArgument, naming chunk and moment, where a step cannot
+// left as it is. The own ends of leases are of the mode that was recorded, and
+// go. InvalidArgument, naming chunk and moment, where a step cannot
 // be made so: a chunk is used, or its gradient opens, once that was closed; or
 // is evaluated once it has opened. REQUIRES: ValidateStep accepts the step.
 Result<StepTrace> WithGradsInPlace(const StepTrace& step);

@@ -148,6 +148,44 @@ Status ValidateEvaluations(const StepTrace& trace, size_t chunks) {
   return OkStatus();
 }
 
+Status ValidateMissingGrads(const StepTrace& trace, size_t chunks) {
+  std::vector<bool> has_grad(chunks);
+  for (const Access& access : trace.accesses) {
+    if (access.kind == AccessKind::kGradClose) {
+      has_grad[access.chunk.index()] = true;
+    }
+  }
+  ChunkId last(0);
+  for (const MissingGrad& missing : trace.missing_grads) {
+    if (!missing.chunk.valid() || missing.chunk.index() >= chunks ||
+        !has_grad[missing.chunk.index()] || missing.chunk < last) {
+      return InvalidArgument(fmt::format(
+          "chunk {} is said to lack the gradient of a parameter: there are {} "
+          "chunks, those named have a gradient, and stand in their order",
+          missing.chunk.value(), chunks));
+    }
+    last = missing.chunk;
+  }
+  return OkStatus();
+}
+
+Status ValidateLeaseEnds(const StepTrace& trace) {
+  int32_t last = -1;
+  for (const LeaseEnd& end : trace.lease_ends) {
+    if (end.use <= last || end.before <= end.use ||
+        static_cast<size_t>(end.before) > trace.accesses.size() ||
+        trace.accesses[static_cast<size_t>(end.use)].kind != AccessKind::kUse) {
+      return InvalidArgument(fmt::format(
+          "the lease of moment {} is said to end before moment {}: a lease "
+          "begins at a use, ends behind it, and there are {} moments, which "
+          "rise from one lease to the next",
+          end.use, end.before, trace.accesses.size()));
+    }
+    last = end.use;
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 std::vector<Bytes> LeasedBytes(const StepTrace& trace) {
@@ -164,12 +202,22 @@ std::vector<Bytes> LeasedBytes(const StepTrace& trace) {
   return leased;
 }
 
+std::vector<bool> ChunksMissingGrads(const StepTrace& trace, size_t chunks) {
+  std::vector<bool> missing(chunks);
+  for (const MissingGrad& grad : trace.missing_grads) {
+    missing[grad.chunk.index()] = true;
+  }
+  return missing;
+}
+
 Status ValidateStep(const StepTrace& trace, size_t chunks) {
   CASTOR_RETURN_IF_ERROR(ValidateAccesses(trace.accesses, chunks));
   CASTOR_RETURN_IF_ERROR(ValidateLeases(trace));
   CASTOR_RETURN_IF_ERROR(
       ValidateTimes(trace.compute_ns, trace.accesses.size()));
-  return ValidateEvaluations(trace, chunks);
+  CASTOR_RETURN_IF_ERROR(ValidateEvaluations(trace, chunks));
+  CASTOR_RETURN_IF_ERROR(ValidateMissingGrads(trace, chunks));
+  return ValidateLeaseEnds(trace);
 }
 
 }  // namespace castor

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "chunk/base/ids.h"
@@ -57,6 +58,26 @@ struct WaitingGrad {
   friend bool operator==(const WaitingGrad&, const WaitingGrad&) = default;
 };
 
+// A trained parameter without a gradient in this step, of a chunk that has one.
+// Such a chunk is never updated before the step ends.
+struct MissingGrad {
+  ChunkId chunk;
+  std::string param;  // its name; empty where nobody knows
+
+  friend bool operator==(const MissingGrad&, const MissingGrad&) = default;
+};
+
+// Where ends of leases are their holders' own, the trace has the end of a use
+// on which ranks agree. The lease of the use that begins at moment `use` ended
+// at another time on this rank: before the access `before`; the number of
+// accesses: not in the step.
+struct LeaseEnd {
+  int32_t use = 0;
+  int32_t before = 0;
+
+  friend bool operator==(const LeaseEnd&, const LeaseEnd&) = default;
+};
+
 struct StepTrace {
   Trace accesses;
   // By rising moments, each unlike the one before; 0 bytes before the first.
@@ -68,6 +89,13 @@ struct StepTrace {
   // By moments that do not fall. Without it, what waited counts as complete
   // when it is reduced: times are later, bytes and slots the same.
   std::vector<WaitingGrad> waiting = {};
+  // By chunks that do not fall.
+  std::vector<MissingGrad> missing_grads = {};
+  // By rising uses.
+  std::vector<LeaseEnd> lease_ends = {};
+  // The trainer lets each chunk be updated as soon as its gradient of the last
+  // micro-batch is reduced.
+  bool updates_early = false;
 
   friend bool operator==(const StepTrace&, const StepTrace&) = default;
 };
@@ -76,11 +104,15 @@ struct StepTrace {
 // number of chunks.
 std::vector<Bytes> LeasedBytes(const StepTrace& trace);
 
+// By ChunkId: whether a parameter of it is in missing_grads. REQUIRES: as
+// above, of `chunks` chunks.
+std::vector<bool> ChunksMissingGrads(const StepTrace& trace, size_t chunks);
+
 // Ok, or InvalidArgument naming the first moment at which this is no step of a
 // model of `chunks` chunks: an access to a chunk that does not exist, an end
 // without a begin, a gradient opened twice, a begin without an end, a gradient
-// in an evaluation; or what of leases and times does not hold. Any numbers will
-// do.
+// in an evaluation; or what of leases, times and missing gradients does not
+// hold. Any numbers will do.
 Status ValidateStep(const StepTrace& trace, size_t chunks);
 
 }  // namespace castor

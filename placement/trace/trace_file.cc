@@ -24,9 +24,10 @@ constexpr int64_t kMostParts = (int64_t{1} << 31) - 2;
 using Keys = std::vector<std::string>;
 
 const Keys& RootKeys() {
-  static const Keys keys = {"schema",      "rank",        "world",
-                            "chunks",      "moments",     "params",
-                            "evaluations", "shard_group", "optimizer_span"};
+  static const Keys keys = {"schema",        "rank",          "world",
+                            "chunks",        "moments",       "params",
+                            "evaluations",   "shard_group",   "optimizer_span",
+                            "missing_grads", "updates_early", "lease_ends"};
   return keys;
 }
 constexpr std::string_view kSpanGroup = "group";
@@ -53,6 +54,17 @@ const Keys& EvaluationKeys() {
   return keys;
 }
 constexpr size_t kEvaluationsNeeded = 4;  // of these, the first
+
+const Keys& MissingGradKeys() {
+  static const Keys keys = {"chunk", "param"};
+  return keys;
+}
+constexpr size_t kMissingGradNeeded = 1;  // of these, the first
+
+const Keys& LeaseEndKeys() {
+  static const Keys keys = {"use", "before"};
+  return keys;
+}
 
 // Depth 1 is a number or a section, 2 an element of it, 3 a field of that; the
 // elements of "params" are names.
@@ -85,6 +97,8 @@ class TraceHandler final : public JsonHandler {
     if (path.size() == 2) return TakeName(path, scalar);
     See(path[2].key, FieldsOf(path), fields_seen_);
     if (IsChunk(path)) return TakeChunkField(path, scalar);
+    if (IsMissingGrad(path)) return TakeMissingGradField(path, scalar);
+    if (IsLeaseEnd(path)) return TakeLeaseEndField(path, scalar);
     return IsEvaluation(path) ? TakeEvaluationField(path, scalar)
                               : TakeMomentField(path, scalar);
   }
@@ -99,6 +113,14 @@ class TraceHandler final : public JsonHandler {
       return CheckSeen(path, std::span(ChunkKeys()).first(kChunkFieldsNeeded),
                        fields_seen_);
     }
+    if (IsMissingGrad(path)) {
+      return CheckSeen(path,
+                       std::span(MissingGradKeys()).first(kMissingGradNeeded),
+                       fields_seen_);
+    }
+    if (IsLeaseEnd(path)) {
+      return CheckSeen(path, LeaseEndKeys(), fields_seen_);
+    }
     return IsEvaluation(path) ? EndEvaluationAccess(path) : EndMoment(path);
   }
 
@@ -108,8 +130,20 @@ class TraceHandler final : public JsonHandler {
   static bool IsEvaluation(const JsonPath& path) {
     return path[0].key == "evaluations";
   }
+  static bool IsMissingGrad(const JsonPath& path) {
+    return path[0].key == "missing_grads";
+  }
+  static bool IsLeaseEnd(const JsonPath& path) {
+    return path[0].key == "lease_ends";
+  }
+  static bool IsSection(const JsonPath& path) {
+    return IsChunk(path) || IsParam(path) || IsEvaluation(path) ||
+           IsMissingGrad(path) || IsLeaseEnd(path) || path[0].key == "moments";
+  }
   static const Keys& FieldsOf(const JsonPath& path) {
     if (IsEvaluation(path)) return EvaluationKeys();
+    if (IsMissingGrad(path)) return MissingGradKeys();
+    if (IsLeaseEnd(path)) return LeaseEndKeys();
     return IsChunk(path) ? ChunkKeys() : MomentKeys();
   }
 
@@ -120,10 +154,7 @@ class TraceHandler final : public JsonHandler {
       case 2:
         return IsParam(path) ? "a string" : "an object";
       case 1:
-        return IsChunk(path) || IsParam(path) || IsEvaluation(path) ||
-                       path[0].key == "moments"
-                   ? "an array"
-                   : "a string or a number";
+        return IsSection(path) ? "an array" : "a string or a number";
       default:
         return "a plain value";
     }
@@ -158,6 +189,10 @@ class TraceHandler final : public JsonHandler {
     } else if (IsEvaluation(path)) {
       evaluated_ = EvaluationAccess();
       compute_ns_.reset();
+    } else if (IsMissingGrad(path)) {
+      file_.step.missing_grads.emplace_back();
+    } else if (IsLeaseEnd(path)) {
+      file_.step.lease_ends.emplace_back();
     } else {
       file_.step.accesses.emplace_back();
       leased_.reset();
@@ -242,10 +277,33 @@ class TraceHandler final : public JsonHandler {
         key == "before" ? &evaluated_.before : &evaluated_.evaluation);
   }
 
+  Status TakeMissingGradField(const JsonPath& path, const JsonScalar& scalar) {
+    MissingGrad& missing = file_.step.missing_grads.back();
+    if (path[2].key == "chunk") {
+      return TakeChunkId(path, scalar, &missing.chunk);
+    }
+    if (scalar.kind != JsonKind::kString || scalar.text.empty()) {
+      return WrongJsonType(path, JsonScalarText(scalar), "a parameter's name");
+    }
+    missing.param = scalar.text;
+    return OkStatus();
+  }
+
+  Status TakeLeaseEndField(const JsonPath& path, const JsonScalar& scalar) {
+    LeaseEnd& end = file_.step.lease_ends.back();
+    return TakeInt(path, scalar, 0, kMostParts,
+                   path[2].key == "use" ? &end.use : &end.before);
+  }
+
   Status TakeRoot(const JsonPath& path, const JsonScalar& scalar) {
     const std::string& key = path[0].key;
     if (key == "schema") return CheckSchema(scalar, kTraceSchema);
     if (key == "optimizer_span") return TakeSpan(path, scalar);
+    if (key == "updates_early") {
+      CASTOR_ASSIGN_OR_RETURN(file_.step.updates_early,
+                              ReadJsonBool(path, scalar));
+      return OkStatus();
+    }
     if (key == "shard_group") {
       return TakeInt(path, scalar, 1, kMostRanks, &file_.shard_group);
     }

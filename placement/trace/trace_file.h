@@ -14,6 +14,7 @@
 //   "world": 4,
 //   "shard_group": 2,
 //   "optimizer_span": "world",
+//   "updates_early": true,
 //   "chunks": [
 //   {"class": 0, "gathered_bytes": 4096, "shard_bytes": 2048,
 //    "trainable": true, "dtype": "BF16"}              (in one line)
@@ -32,12 +33,20 @@
 //    "compute_ns": 800},                              (in one line)
 //   {"evaluation": 0, "before": 1, "access": "use_end", "chunk": 0,
 //    "compute_ns": 0}                                 (in one line)
+//   ],
+//   "missing_grads": [
+//   {"chunk": 0, "param": "wte.spare"}
+//   ],
+//   "lease_ends": [
+//   {"use": 0, "before": 2}
 //   ]
 //   }
 //
 // `shard_group` may be left out: the ranks that share one set of shards, where
 // these are not all; and `optimizer_span`: among which ranks optimizer states
-// are cut then, `group` (where it is left out) or `world`. Chunks are numbered
+// are cut then, `group` (where it is left out) or `world`. `updates_early` is
+// false where it is left out: chunks are updated in the backward, as soon as
+// their gradients are reduced. Chunks are numbered
 // from 0 in the order in which they stand. A class is of chunks whose gathered
 // copies take slots of one size; classes are numbered so that none is above the
 // number of its chunk. `dtype` is the type of a chunk's parameters, as
@@ -49,7 +58,12 @@
 // `lease_gap_bytes`, which earlier versions wrote, is ignored.
 // `compute_ns` stands in every moment or in none. `evaluations` may be left
 // out: uses that are none of the step, of passes that are numbered in order,
-// each before the moment of that number. Pure functions, thread-safe.
+// each before the moment of that number. `missing_grads` may be left out: the
+// trained parameters that had no gradient in the step on this rank, of chunks
+// that had one; so may their names. `lease_ends` may be left out: the leases,
+// by the moment of their use, that this rank ended at another time than the
+// trace has, each before the moment of that number. Pure functions,
+// thread-safe.
 
 #include <cstdint>
 #include <optional>

@@ -96,6 +96,32 @@ void WriteEvaluations(const std::vector<EvaluationPass>& evaluations,
   *text += "}\n";
 }
 
+void WriteMissingGrads(const std::vector<MissingGrad>& missing,
+                       std::string* text) {
+  if (missing.empty()) return;
+  *text += "],\n\"missing_grads\": [\n";
+  std::string_view between;
+  for (const auto& [chunk, param] : missing) {
+    fmt::format_to(std::back_inserter(*text), R"({}{{"chunk": {})", between,
+                   chunk.value());
+    if (!param.empty()) *text += R"(, "param": )" + JsonText(param);
+    between = "},\n";
+  }
+  *text += "}\n";
+}
+
+void WriteLeaseEnds(const std::vector<LeaseEnd>& ends, std::string* text) {
+  if (ends.empty()) return;
+  *text += "],\n\"lease_ends\": [\n";
+  std::string_view between;
+  for (const LeaseEnd& end : ends) {
+    fmt::format_to(std::back_inserter(*text), R"({}{{"use": {}, "before": {})",
+                   between, end.use, end.before);
+    between = "},\n";
+  }
+  *text += "}\n";
+}
+
 }  // namespace
 
 std::string WriteTrace(const TraceFile& trace) {
@@ -110,6 +136,7 @@ std::string WriteTrace(const TraceFile& trace) {
     text += fmt::format("\"shard_group\": {},\n", trace.shard_group);
   }
   if (trace.spans_world) text += "\"optimizer_span\": \"world\",\n";
+  if (trace.step.updates_early) text += "\"updates_early\": true,\n";
   text += "\"chunks\": [\n";
   const auto out = std::back_inserter(text);
   const auto end_line = [&](bool last) { text += last ? "}\n" : "},\n"; };
@@ -150,6 +177,8 @@ std::string WriteTrace(const TraceFile& trace) {
     end_line(i + 1 == step.accesses.size());
   }
   WriteEvaluations(step.evaluations, &text);
+  WriteMissingGrads(step.missing_grads, &text);
+  WriteLeaseEnds(step.lease_ends, &text);
   return text + "]\n}\n";
 }
 

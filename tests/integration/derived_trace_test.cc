@@ -68,6 +68,11 @@ class DerivedTraceTest : public testing::Test {
     EXPECT_EQ(trace.chunks, TraceChunks(engine.layout()));
     return trace;
   }
+  // As one tells it that knows no names.
+  static StepTrace Unnamed(StepTrace step) {
+    for (MissingGrad& missing : step.missing_grads) missing.param.clear();
+    return step;
+  }
 
   Log log_{[](LogLevel, std::string_view) {}};
   ThreadPool pool_{2};
@@ -310,7 +315,7 @@ TEST_F(DerivedTraceTest, TheRecorderFollowsTheEnginesRulesInEveryOrder) {
     for (int step = 0; step < 3; ++step) {
       const StepTrace want = steps.Make();
       ASSERT_FALSE(HasFailure());
-      EXPECT_EQ(Recorded(*engine).step, want) << "step " << step;
+      EXPECT_EQ(Unnamed(Recorded(*engine).step), want) << "step " << step;
     }
   }
 }

@@ -34,6 +34,7 @@ inline TraceFile RandomTraceFile(std::mt19937_64& random) {
     file.shard_group = 0;
   }
   file.spans_world = pick(2) == 0;
+  file.step.updates_early = pick(3) == 0;
   constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
   const bool typed = pick(3) > 0;
   for (size_t c = 0; c < made.problem.param_class.size(); ++c) {
@@ -61,6 +62,23 @@ inline TraceFile RandomTraceFile(std::mt19937_64& random) {
       file.step.leases.push_back({static_cast<int32_t>(m), now});
       leased = now;
     }
+  }
+  std::vector<bool> closed(file.chunks.size());
+  for (size_t m = 0; m < made.trace.size(); ++m) {
+    const auto [kind, chunk] = made.trace[m];
+    if (kind == AccessKind::kGradClose) closed[chunk.index()] = true;
+    if (kind == AccessKind::kUse && pick(4) == 0) {
+      const auto left = static_cast<int64_t>(made.trace.size() - m);
+      file.step.lease_ends.push_back(
+          {static_cast<int32_t>(m),
+           static_cast<int32_t>(static_cast<int64_t>(m) + 1 + pick(left))});
+    }
+  }
+  for (size_t c = 0; c < closed.size(); ++c) {
+    if (!closed[c] || pick(3) > 0) continue;
+    file.step.missing_grads.push_back(
+        {ChunkId(static_cast<int32_t>(c)),
+         pick(2) == 0 ? "" : "missing." + std::to_string(c)});
   }
   int32_t before = 0;
   const auto chunks = static_cast<int64_t>(file.chunks.size());

@@ -170,7 +170,7 @@ class Candidates {
            }});
     }
     // A wrapped model counts the norm unless its chunks are updated early.
-    if (!model_.updates_early && model_.options.clip_norm == 0 &&
+    if (!model_.trace.step.updates_early && model_.options.clip_norm == 0 &&
         model_.options.loss_scaling.kind == LossScalingKind::kNone) {
       all_.push_back(
           {"update chunks in the backward, where nobody reads or "
@@ -180,7 +180,7 @@ class Candidates {
            Bytes(0),
            [](RunModel* model) {
              model->options.count_norm = false;
-             model->updates_early = true;
+             model->trace.step.updates_early = true;
            }});
     }
   }

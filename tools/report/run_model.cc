@@ -155,21 +155,6 @@ void MeasureDrive(const RunRecord& record, const RunStatistics& run,
   }
 }
 
-// Whether the rank updated chunks before it let go of its last one.
-bool UpdatesEarly(const RunRecord& record, int32_t rank, int32_t step) {
-  int64_t first_update = INT64_MAX;
-  int64_t last_use = INT64_MIN;
-  for (const RunEvent& event : record.events) {
-    if (event.rank != rank || event.step != step) continue;
-    if (event.kind == RunEventKind::kUpdate) {
-      first_update = std::min(first_update, event.begin_ns);
-    } else if (event.kind == RunEventKind::kUse) {
-      last_use = std::max(last_use, event.end_ns);
-    }
-  }
-  return first_update < last_use;
-}
-
 }  // namespace
 
 TraceFile WithMeasuredTimes(const RunRecord& record, TraceFile trace,
@@ -309,7 +294,6 @@ Result<RunModel> ModelOf(const RunRecord& record, const RunSetup& setup,
     }
   }
   if (setup.machine) model.options.machine = setup.machine;
-  model.updates_early = UpdatesEarly(record, model.rank, step);
   // Who computes is not in the record, and a machine is not always as fast as
   // its file says: what comes nearest to the run.
   RunModel best;
@@ -348,11 +332,9 @@ Result<SimulatedStep> SimulateModel(const RunModel& model) {
   }
   request.declared.held =
       HeldMomentsOf(model.layout, model.trace.step.accesses);
-  request.updates_early = model.updates_early;
   CASTOR_ASSIGN_OR_RETURN(const SealForecast seal,
                           ForecastSeal(request, model.layout));
-  SimulatedEngine engine = SimulatedEngineOf(seal, request.options);
-  engine.updates_early = model.updates_early;
+  const SimulatedEngine engine = SimulatedEngineOf(seal, request.options);
   CASTOR_ASSIGN_OR_RETURN(const SimulationResult result,
                           Simulate(model.trace.step, engine, model.machine,
                                    {.trainer = model.trainer}));

@@ -37,8 +37,7 @@ struct RunModel {
   std::vector<ParamSpec> params;
   ChunkLayout layout{1, Elements(64), {}, {}, {}};
   ZeroOptions options;
-  TierModel machine;           // a rank's share of it
-  bool updates_early = false;  // chunks are updated in the backward
+  TierModel machine;  // a rank's share of it
   SimTrainer trainer = SimTrainer::kStream;
 };
 

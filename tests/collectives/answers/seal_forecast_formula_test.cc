@@ -61,7 +61,7 @@ TEST_F(SealForecastTest, WireElementsAreTwoOrThreeTimesTheModels) {
                             .declared = declared});
           ASSERT_THAT(seal, IsOk());
           const Result<StepForecast> forecast =
-              ForecastStep(*seal, options, outcome.trace);
+              ForecastStep(*seal, options, StepTrace{outcome.trace, {}, {}});
           ASSERT_THAT(forecast, IsOk());
           const Elements model = seal->layout.allocated(0);
           ASSERT_EQ(model, Elements(kParams * 1536));

@@ -179,8 +179,7 @@ class ForetoldTest : public SealForecastTest {
       if (c.declares) {
         ExpectSameNeed(*seal, declared, outcome.trace, shape);
       }
-      const Result<StepForecast> forecast =
-          ForecastStep(*seal, options, step->accesses);
+      const Result<StepForecast> forecast = ForecastStep(*seal, options, *step);
       ASSERT_THAT(forecast, IsOk());
       ExpectForetold(*seal, *forecast, outcome);
       if (c.keeps_shards) {

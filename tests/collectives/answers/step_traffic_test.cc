@@ -20,7 +20,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "placement/homes/static_policy.h"
-#include "placement/trace.h"
+#include "placement/trace/step_trace.h"
 #include "tests/support/status_matchers.h"
 
 namespace castor {
@@ -63,12 +63,12 @@ class StepTrafficTest : public testing::Test {
   StepTraffic Step(std::vector<int64_t> gathers, int reductions,
                    std::vector<int64_t> loads = {}) {
     if (loads.empty()) loads = gathers;
-    Trace trace;
+    StepTrace step;
     for (int r = 0; r < reductions; ++r) {
-      trace.push_back({AccessKind::kGradOpen, ChunkId(0)});
-      trace.push_back({AccessKind::kGradClose, ChunkId(0)});
+      step.accesses.push_back({AccessKind::kGradOpen, ChunkId(0)});
+      step.accesses.push_back({AccessKind::kGradClose, ChunkId(0)});
     }
-    trace_ = trace;
+    trace_ = step;
     return TrafficOf(layout_, sharding_, memory_,
                      {.gathers = gathers, .loads = loads, .trace = &trace_});
   }
@@ -76,7 +76,7 @@ class StepTrafficTest : public testing::Test {
   ChunkLayout layout_{1, Elements(64), {}, {}, {}};
   Sharding sharding_;
   MemoryPlan memory_;
-  Trace trace_;
+  StepTrace trace_;
 };
 
 TEST_F(StepTrafficTest, FromHostMemoryShardsGoUpAndGradientsComeDown) {
@@ -137,20 +137,23 @@ TEST_F(StepTrafficTest, OnTheDeviceOnlyRanksTalk) {
 TEST_F(StepTrafficTest, AReplicaIsRefreshedThroughASlotUnlessItIsOnTheDevice) {
   Make(1, 2, Tier::kHost, DType::kBF16);
   const StepTraffic step = Step({1, 0}, 1);
-  EXPECT_THAT(RefreshedThroughSlots(layout_, sharding_, memory_, trace_),
-              ElementsAre(ChunkId(0)));
+  EXPECT_THAT(
+      RefreshedThroughSlots(layout_, sharding_, memory_, trace_.accesses),
+      ElementsAre(ChunkId(0)));
   // The whole for use; the own slice to refresh, and the whole home again.
   EXPECT_EQ(step.on(Tier::kHost, Tier::kDevice), (LinkTraffic{KiB(6), 2}));
   EXPECT_EQ(step.on(Tier::kDevice, Tier::kHost), (LinkTraffic{KiB(6), 2}));
   EXPECT_EQ(step.all_gather, (LinkTraffic{KiB(2), 1}));
   Make(1, 2, Tier::kDevice);
   Step({0, 0}, 1);
-  EXPECT_THAT(RefreshedThroughSlots(layout_, sharding_, memory_, trace_),
-              ElementsAre());
+  EXPECT_THAT(
+      RefreshedThroughSlots(layout_, sharding_, memory_, trace_.accesses),
+      ElementsAre());
   Make(1, 1, Tier::kHost);
   Step({0, 0}, 1);
-  EXPECT_THAT(RefreshedThroughSlots(layout_, sharding_, memory_, trace_),
-              ElementsAre());
+  EXPECT_THAT(
+      RefreshedThroughSlots(layout_, sharding_, memory_, trace_.accesses),
+      ElementsAre());
 }
 
 TEST_F(StepTrafficTest, OneRankSendsNothing) {

@@ -4,6 +4,7 @@
 // Leases that end where chance has it on each rank, as a garbage collector
 // does, and steps that hold more than anybody declared.
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <numeric>
@@ -19,6 +20,9 @@
 #include "collectives/zero_options.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "placement/trace.h"
+#include "placement/trace/step_trace.h"
+#include "placement/trace/trace_file.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_rounds.h"
 #include "tests/support/test_seed.h"
@@ -282,6 +286,61 @@ TEST_F(OneRankEngineTest, LeasesThatTakeAllSlotsAreRefusedOnceNotForGood) {
     in_process.executor = &pool_;
     world_ = MakeInProcessWorld(in_process);
   }
+}
+
+// Of a planned step, whose trace has the end that all ranks follow.
+TEST_F(OneRankEngineTest, ATraceTellsWhereALeaseEndedInstead) {
+  ZeroOptions options = Roomy(3);
+  options.own_lease_ends = true;
+  Open(options, 16);  // eight chunks
+  ASSERT_THAT(engine_->Seal({}), IsOk());
+  std::vector<int> backward(16);
+  std::iota(backward.rbegin(), backward.rend(), 0);
+  enum class End { kAtOnce, kInTheBackward, kNotInTheStep };
+  const auto step = [&](End end) {
+    ASSERT_THAT(engine_->BeginMicroBatch(true), IsOk());
+    ParamLease kept;
+    for (int p = 0; p < 16; ++p) {
+      Result<ParamLease> lease = Acquire(p);
+      ASSERT_THAT(lease, IsOk());
+      if (p == 2 && end != End::kAtOnce) kept = *std::move(lease);
+    }
+    if (end == End::kInTheBackward) kept.Release();
+    Backward(backward);
+    ASSERT_THAT(engine_->Step(0.0), IsOk());
+  };
+  step(End::kAtOnce);
+  const StepTrace at_once = engine_->RecordedTrace().step;
+  EXPECT_EQ(at_once.lease_ends, std::vector<LeaseEnd>());
+  step(End::kAtOnce);
+  EXPECT_EQ(engine_->RecordedTrace().step, at_once);
+  const auto uses_of = [&](const ChunkId chunk) {
+    std::vector<int32_t> uses;
+    for (size_t m = 0; m < at_once.accesses.size(); ++m) {
+      if (at_once.accesses[m] == Access{AccessKind::kUse, chunk}) {
+        uses.push_back(static_cast<int32_t>(m));
+      }
+    }
+    return uses;
+  };
+  const int32_t use = uses_of(engine_->layout().place(ids_[2]).chunk).front();
+  step(End::kInTheBackward);
+  const StepTrace later = engine_->RecordedTrace().step;
+  EXPECT_EQ(later.accesses, at_once.accesses);
+  ASSERT_EQ(later.lease_ends.size(), 1u);
+  EXPECT_EQ(later.lease_ends[0].use, use);
+  const auto opened = std::ranges::find_if(at_once.accesses, [](Access access) {
+    return access.kind == AccessKind::kGradOpen;
+  });
+  EXPECT_LE(later.lease_ends[0].before, opened - at_once.accesses.begin());
+  EXPECT_GT(later.lease_ends[0].before, use + 2);
+  EXPECT_THAT(ValidateStep(later, engine_->layout().chunks().size()), IsOk());
+  step(End::kNotInTheStep);
+  const auto all = static_cast<int32_t>(at_once.accesses.size());
+  EXPECT_EQ(engine_->RecordedTrace().step.lease_ends,
+            std::vector<LeaseEnd>({{use, all}}));
+  EXPECT_EQ(engine_->stats().divergences, 0);
+  ASSERT_THAT(engine_->Close(), IsOk());
 }
 
 // Moments that may lack something: states stay off the device, though it has

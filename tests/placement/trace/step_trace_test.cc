@@ -58,6 +58,14 @@ TEST(StepTraceTest, EvaluationsStandBetweenMoments) {
   EXPECT_THAT(ValidateStep(step, 2), IsOk());
 }
 
+TEST(StepTraceTest, NamesParametersWithoutAGradientAndLeasesThatEndElsewhere) {
+  StepTrace step = Nested();
+  step.missing_grads = {{ChunkId(1), "b"}, {ChunkId(1), ""}};
+  step.lease_ends = {{0, 6}, {1, 2}};
+  EXPECT_THAT(ValidateStep(step, 3), IsOk());
+  EXPECT_THAT(ChunksMissingGrads(step, 3), ElementsAre(false, true, false));
+}
+
 TEST(StepTraceTest, RefusesWhatIsNoStepAndNamesTheMoment) {
   const std::vector<Mistake> mistakes = {
       {"moment 1 (use of chunk 2): there are 2 chunks",
@@ -123,6 +131,32 @@ TEST(StepTraceTest, RefusesWhatIsNoStepAndNamesTheMoment) {
        [](StepTrace& s) {
          s.evaluations = {Pass(0)};
          s.evaluations[0].compute_ns = {1};
+       }},
+      {"chunk 0 is said to lack the gradient of a parameter",
+       [](StepTrace& s) {
+         s.missing_grads = {{ChunkId(0), "a"}};
+       }},
+      {"chunk 2 is said to lack the gradient of a parameter",
+       [](StepTrace& s) {
+         s.missing_grads = {{ChunkId(1), "a"}, {ChunkId(2), "b"}};
+       }},
+      {"the lease of moment 2 is said to end before moment 4: a lease begins "
+       "at "
+       "a use",
+       [](StepTrace& s) {
+         s.lease_ends = {{2, 4}};
+       }},
+      {"the lease of moment 1 is said to end before moment 1",
+       [](StepTrace& s) {
+         s.lease_ends = {{0, 6}, {1, 1}};
+       }},
+      {"the lease of moment 0 is said to end before moment 7",
+       [](StepTrace& s) {
+         s.lease_ends = {{0, 7}};
+       }},
+      {"the lease of moment 0 is said to end before moment 3",
+       [](StepTrace& s) {
+         s.lease_ends = {{1, 6}, {0, 3}};
        }},
   };
   EXPECT_THAT(ValidateStep(Nested(), 2), IsOk());

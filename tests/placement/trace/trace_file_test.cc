@@ -237,6 +237,39 @@ TEST(TraceFileTest, RefusesEvaluationsThatAreNone) {
   }
 }
 
+TEST(TraceFileTest, NamesParametersWithoutAGradientAndOwnEndsOfLeases) {
+  TraceFile file = Written();
+  file.step.missing_grads = {{ChunkId(0), "h.0.\"spare\""}, {ChunkId(0), ""}};
+  file.step.lease_ends = {{0, 4}};
+  const std::string text = With("]\n}\n", R"(],
+"missing_grads": [
+{"chunk": 0, "param": "h.0.\"spare\""},
+{"chunk": 0}
+],
+"lease_ends": [
+{"use": 0, "before": 4}
+]
+}
+)");
+  EXPECT_EQ(WriteTrace(file), text);
+  EXPECT_THAT(ParseTrace(text), IsOkAndHolds(file));
+  for (const auto& [section, message] :
+       std::vector<std::pair<std::string, std::string>>{
+           {R"("missing_grads": [{"param": "a"}],)", R"(has no "chunk")"},
+           {R"("missing_grads": [{"chunk": 0, "param": ""}],)",
+            "a parameter's name"},
+           {R"("missing_grads": [{"chunk": 1}],)", "chunk 1 is said to lack"},
+           {R"("missing_grads": 4,)", R"("missing_grads" is 4)"},
+           {R"("lease_ends": [{"use": 0}],)", R"(has no "before")"},
+           {R"("lease_ends": [{"use": 0, "behind": 3}],)", "behind"},
+           {R"("lease_ends": [{"use": 1, "before": 3}],)",
+            "the lease of moment 1"}}) {
+    EXPECT_THAT(ParseTrace(With("\"moments\"", section + "\"moments\"")),
+                IsMalformed(message))
+        << section;
+  }
+}
+
 TEST(TraceFileTest, NamesTheKeyAndTheByteOfAMistake) {
   const std::vector<std::pair<std::string, std::string>> mistakes = {
       {With("trace/1", "trace/2"), "this version reads \"castor.trace/1\""},

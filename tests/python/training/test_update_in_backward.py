@@ -140,3 +140,36 @@ def test_a_backward_is_final() -> None:
     optimizer.step()
     backward(model)
     optimizer.step()
+
+
+class Block(nn.Module):
+    """Of which a chunk has a trained parameter that no step uses, if asked for."""
+
+    def __init__(self, unused: bool) -> None:
+        super().__init__()
+        self.a = nn.Linear(128, 128)
+        self.spare = nn.Parameter(torch.zeros(64)) if unused else None
+        self.b = nn.Linear(128, 128)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(torch.relu(self.a(x)))
+
+
+@pytest.mark.parametrize("every", [0, 1, 3])
+def test_a_recorded_step_moves_what_is_simulated_of_it(every: int, tmp_path: Path) -> None:
+    """`every`: so many blocks have an unused parameter in between; 0: none has. Its chunk is updated when the step ends."""
+    torch.manual_seed(0)
+    model: Any = nn.Sequential(*(Block(every > 0 and number % every == 0) for number in range(8)))
+    with castor.record(tmp_path / "run.rec"):
+        model, optimizer = castor.wrap(model, torch.optim.AdamW(model.parameters(), lr=1e-3), device="1500KiB", host="1800KiB", nvme=str(tmp_path),
+                                       update_in_backward=True, chunk=160 << 10)
+        for _ in range(8):
+            model(torch.randn(4, 128)).pow(2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        del model, optimizer
+    recorded = castor.report(tmp_path / "run.rec").document["steps"][-2]["link_bytes"]
+    (point,) = castor.simulate(tmp_path / "run.rec").document["points"]
+    simulated = {f"{link['from']} -> {link['to']}": link["bytes"] for link in point["step"]["moved"]}
+    assert recorded["host -> nvme"] > 0
+    assert {link: moved for link, moved in simulated.items() if moved} == {link: moved for link, moved in recorded.items() if moved}

@@ -190,7 +190,7 @@ TEST_P(AdviceTest, NamesTheBottleneckAndWhatItProposesHolds) {
     proposal.change(&changed);
     TwinTraining obeyed = training;
     obeyed.options = changed.options;
-    obeyed.updates_early = changed.updates_early;
+    obeyed.updates_early = changed.trace.step.updates_early;
     const Recorded after = Train(obeyed);
     EXPECT_LT(after.step_ns, before.step_ns);
     EXPECT_NEAR(static_cast<double>(after.step_ns),

@@ -41,6 +41,12 @@ SimulatedLinkModels LinksOf(const TwinTraining& training) {
   return links;
 }
 
+std::vector<ChunkId> ChunksOf(const std::vector<MissingGrad>& missing) {
+  std::vector<ChunkId> chunks;
+  for (const MissingGrad& grad : missing) chunks.push_back(grad.chunk);
+  return chunks;
+}
+
 class Rank {
  public:
   Rank(const TwinTraining& training, const World& world,
@@ -96,6 +102,7 @@ class Rank {
       });
       CASTOR_RETURN_IF_ERROR(engine_->Step(kLearningRate).status());
       outcome->traces.push_back(recorder_->Finish());
+      outcome->traces.back().updates_early = training_.updates_early;
       outcome->after_step.push_back(engine_->stats());
     }
     const StepTrace recorded = engine_->RecordedTrace().step;
@@ -103,6 +110,9 @@ class Rank {
     CASTOR_CHECK((training_.lacks >= 0 && communicator_->rank() > 0) ||
                  recorded.accesses == outcome->traces.back().accesses);
     CASTOR_CHECK(recorded.leases == outcome->traces.back().leases);
+    CASTOR_CHECK(recorded.updates_early == training_.updates_early);
+    CASTOR_CHECK(ChunksOf(recorded.missing_grads) ==
+                 ChunksOf(outcome->traces.back().missing_grads));
     CASTOR_RETURN_IF_ERROR(lane_->Drain());
     CASTOR_RETURN_IF_ERROR(engine_->Close());
     for (const int64_t end_ns : ends_ns) {
@@ -198,7 +208,8 @@ class Rank {
                          training_.skipped_last == id.value();
     const bool lacks = communicator_->rank() == 0 && step_ % 2 == 1 &&
                        training_.lacks == id.value();
-    return training_.params[id.index()].trainable && !skipped && !lacks;
+    return training_.params[id.index()].trainable && !skipped && !lacks &&
+           training_.unused != id.value();
   }
 
   Status Use(size_t unit, bool backward, bool last) {

@@ -57,6 +57,7 @@ struct TwinTraining {
   // the last of several micro-batches; -1: none.
   int left_open = -1;
   int skipped_last = -1;
+  int unused = -1;  // this parameter has no gradient, though it is trained
   // Rank 0 has no gradient of this parameter in every other step, from the
   // second on, though others have; -1: it has all. REQUIRES: stages 0 to 2.
   int lacks = -1;

@@ -12,7 +12,7 @@
 #include "chunk/text/quote.h"
 #include "chunk/text/units_text.h"
 #include "collectives/sealing/seal_plan.h"
-#include "placement/trace.h"
+#include "placement/trace/step_trace.h"
 #include "tools/cli/text/text_forms.h"
 #include "tools/commands/plan/plan_outcome.h"
 #include "tools/report/statistics/step_detail.h"
@@ -25,12 +25,16 @@ StepTraffic TrafficOfChunk(const PlanOutcome& outcome, ChunkId chunk) {
   gathers[chunk.index()] = outcome.forecast->gathers[chunk.index()];
   std::vector<int64_t> loads(outcome.layout.chunks().size(), 0);
   loads[chunk.index()] = outcome.forecast->loads[chunk.index()];
-  Trace trace;
+  StepTrace step;
+  step.updates_early = outcome.step.updates_early;
   for (const Access& access : outcome.step.accesses) {
-    if (access.chunk == chunk) trace.push_back(access);
+    if (access.chunk == chunk) step.accesses.push_back(access);
+  }
+  for (const MissingGrad& missing : outcome.step.missing_grads) {
+    if (missing.chunk == chunk) step.missing_grads.push_back(missing);
   }
   return TrafficOf(outcome.layout, outcome.seal->sharding, outcome.seal->memory,
-                   {.gathers = gathers, .loads = loads, .trace = &trace});
+                   {.gathers = gathers, .loads = loads, .trace = &step});
 }
 
 std::string NamesText(const std::vector<std::string>& params) {

@@ -63,7 +63,6 @@ Result<SimulatedStep> SimulateStep(const PlanOutcome& outcome,
                         ? kSimulatedLongSteps
                         : kSimulatedSteps;
   SimulatedEngine engine = SimulatedEngineOf(*outcome.seal, options);
-  engine.updates_early = outcome.request.flags.update_in_backward;
   CASTOR_ASSIGN_OR_RETURN(
       const SimulationResult result,
       Simulate(outcome.step, engine,
@@ -93,7 +92,6 @@ EngineRequest EngineRequestOf(const PlanSubject& subject,
   engine.world = outcome.request.flags.world;
   engine.communicator_buffers = outcome.exchange_buffers();
   engine.declared = outcome.declared;
-  engine.updates_early = outcome.request.flags.update_in_backward;
   return engine;
 }
 
@@ -227,6 +225,9 @@ Result<PlanOutcome> PlanWithin(const PlanSubject& subject,
     CASTOR_ASSIGN_OR_RETURN(outcome.step,
                             DeriveStep(outcome.layout, blocks, request.step));
   }
+  outcome.step.updates_early |= flags.update_in_backward;
+  // An engine that counts the norm updates nothing before the norm is known.
+  if (outcome.step.updates_early) outcome.request.options.clip_norm = 0;
   outcome.step =
       WithGivenCompute(request, outcome.layout, std::move(outcome.step));
   if (subject.trace && request.step.grads_in_place) {

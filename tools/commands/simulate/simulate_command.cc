@@ -190,6 +190,8 @@ Result<SimulateReport> ReadInput(const SimulateFlags& flags) {
   }
   report.step = *std::move(step);
   // As a trainer declares it, who knows the whole of a step.
+  // An engine that counts the norm updates nothing before the norm is known.
+  if (report.step.updates_early) report.options.clip_norm = 0;
   report.options.step_compute_ns = std::accumulate(
       report.step.compute_ns.begin(), report.step.compute_ns.end(), int64_t{0});
   CASTOR_RETURN_IF_ERROR(ReadLayoutInto(&report));
@@ -247,9 +249,6 @@ Result<SimulatedPoint> Simulated(const SimulateReport& report,
   }
   CASTOR_RETURN_IF_ERROR(seal.status());
   point.engine = SimulatedEngineOf(*seal, engine.options);
-  if (report.flags.recorded != nullptr) {
-    point.engine.updates_early = report.flags.recorded->updates_early;
-  }
   Result<SimulationResult> result = SimulateAll(report, point.engine);
   if (!result.ok()) {
     point.why = result.status().message();
@@ -359,7 +358,6 @@ Result<SimulateFlags> WithRecord(
       RecordedRun{std::move(model.trace),
                   {std::move(model.params), std::move(model.layout)},
                   model.machine,
-                  model.updates_early,
                   model.of_step,
                   model.measured_ns,
                   as_it_was.ok() ? as_it_was->ns() : 0,

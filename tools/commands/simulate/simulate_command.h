@@ -45,8 +45,7 @@ struct RecordedRun {
   TraceFile trace;  // with compute times
   LayoutFile layout;
   TierModel machine;  // a rank's share of it
-  bool updates_early = false;
-  int32_t step = 0;  // that is simulated
+  int32_t step = 0;   // that is simulated
   int64_t measured_ns = 0;
   int64_t simulated_ns = 0;  // of it as it was; 0: it does not fit then
   Status completeness;       // the record's

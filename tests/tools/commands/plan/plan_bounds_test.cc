@@ -19,6 +19,7 @@
 #include "placement/machine/tier_model_file.h"
 #include "placement/plan.h"
 #include "placement/tier_model.h"
+#include "tests/support/golden.h"
 #include "tests/support/status_matchers.h"
 #include "tests/tools/models/model_files.h"
 #include "tools/commands/plan/plan_outcome.h"
@@ -89,6 +90,11 @@ struct Place {
   Bytes host;
   std::optional<Bytes> nvme;
 };
+
+const Place kPlaces[] = {{MiB(16), MiB(1), {}},
+                         {KiB(700), MiB(16), {}},
+                         {MiB(2), MiB(16), {}},
+                         {KiB(700), MiB(2), MiB(64)}};
 
 struct Way {
   std::string name;
@@ -185,9 +191,7 @@ TEST_F(PlanBoundsTest, HoldForEachOptimizerPlaceMachineAndWay) {
     const std::string file =
         folder_.Write("machine.json", FormatTierModel(machine));
     for (const auto& [name, optimizer] : Optimizers()) {
-      for (const Place& place :
-           {Place{MiB(16), MiB(1), {}}, Place{KiB(700), MiB(16), {}},
-            Place{MiB(2), MiB(16), {}}, Place{KiB(700), MiB(2), MiB(64)}}) {
+      for (const Place& place : kPlaces) {
         for (const char* dtype : {"f32", "bf16"}) {
           for (const Way& way : kWays) {
             SCOPED_TRACE(fmt::format("{}, {}, {}, {}, device {}, host {}",
@@ -203,6 +207,54 @@ TEST_F(PlanBoundsTest, HoldForEachOptimizerPlaceMachineAndWay) {
     }
   }
   EXPECT_GT(planned, 2000);
+}
+
+// A line for each plan: whether it fits, bytes of links, what is sent, peaks,
+// a step's time and its bounds.
+TEST_F(PlanBoundsTest, PlansAreAsTheyWere) {
+  const std::string file =
+      folder_.Write("machine.json", FormatTierModel(Machines().back().second));
+  std::string text;
+  for (const auto& [name, optimizer] : Optimizers()) {
+    if (name != "adamw" && name != "sgd" && name != "custom of 3 states") {
+      continue;
+    }
+    for (const Place& place : kPlaces) {
+      for (const char* dtype : {"f32", "bf16"}) {
+        for (const Way& way : kWays) {
+          PlanFlags flags = Flags(place, dtype, file);
+          flags.engine.optimizer = optimizer;
+          way.set(flags);
+          const Result<PlanSubject> subject = ReadPlanSubject(flags);
+          ASSERT_THAT(subject, IsOk());
+          const Result<PlanOutcome> outcome = MakePlan(*subject, flags);
+          ASSERT_THAT(outcome, IsOk());
+          text +=
+              fmt::format("{}, {}, {}, device {}, host {}\t", name, dtype,
+                          way.name, place.device.count(), place.host.count());
+          if (!outcome->fits.ok()) {
+            text += fmt::format("{}\n", outcome->fits.message());
+            continue;
+          }
+          const StepForecast& forecast = *outcome->forecast;
+          text += "moved";
+          for (const auto& from : forecast.traffic.moved) {
+            for (const LinkTraffic& link : from) {
+              text += fmt::format(" {}/{}", link.bytes.count(), link.transfers);
+            }
+          }
+          text += fmt::format(
+              " sent {} peaks {} {} {} step {} least {:.6g} most {:.6g}\n",
+              forecast.traffic.wire_sent().count(), forecast.peak[0].count(),
+              forecast.peak[1].count(), forecast.peak[2].count(),
+              outcome->simulated ? outcome->simulated->ns() : 0,
+              outcome->times.least_seconds.value_or(0),
+              outcome->times.most_seconds.value_or(0));
+        }
+      }
+    }
+  }
+  ExpectGolden("tests/tools/commands/plan/golden/plans.tsv", text);
 }
 
 }  // namespace
