@@ -22,7 +22,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -207,33 +207,57 @@ void MemoryManager::ForgetUses() {
 
 std::vector<LeaseEnd> MemoryManager::OwnLeaseEnds() const {
   const auto all = static_cast<int64_t>(planned_trace_.size());
-  // Uses of a chunk are alike: the first of its leases that ends is the end of
-  // the first use that ends.
-  std::vector<std::deque<int64_t>> own(copies_.size());  // in order
-  for (const OpenUse& use : last_uses_) {
-    own[use.chunk.index()].push_back(use.ended >= 0 ? use.ended : all);
-  }
-  for (std::deque<int64_t>& ends : own) std::sort(ends.begin(), ends.end());
-  std::vector<std::deque<int32_t>> under(copies_.size());  // moments of uses
-  std::vector<LeaseEnd> ends;
-  const auto only_ends = [this](int64_t from, int64_t to) {
-    return std::all_of(
-        planned_trace_.begin() + from, planned_trace_.begin() + to,
-        [](const Access& a) { return a.kind == AccessKind::kUseEnd; });
+  struct Uses {
+    std::vector<int64_t> own;      // when leases ended, in order
+    std::vector<int32_t> moments;  // by their order
+    std::vector<int64_t> ends;     // of these, in the trace
   };
+  std::vector<Uses> uses(copies_.size());
+  for (const OpenUse& use : last_uses_) {
+    uses[use.chunk.index()].own.push_back(use.ended >= 0 ? use.ended : all);
+  }
   for (int64_t i = 0; i < all; ++i) {
     const auto [kind, chunk] = planned_trace_[static_cast<size_t>(i)];
     if (!IsPlain(planned_trace_, static_cast<size_t>(i))) continue;
-    std::deque<int32_t>& uses = under[chunk.index()];
-    std::deque<int64_t>& left = own[chunk.index()];
-    if (kind == AccessKind::kUse) uses.push_back(static_cast<int32_t>(i));
-    if (kind != AccessKind::kUseEnd || left.empty()) continue;
-    const int32_t use = uses.front();
-    const int64_t end = left.front();
-    uses.pop_front();
-    left.pop_front();
-    if (only_ends(std::min(end, i), std::max(end, i))) continue;
-    ends.push_back({use, static_cast<int32_t>(end)});
+    Uses& of = uses[chunk.index()];
+    if (kind == AccessKind::kUse) of.moments.push_back(static_cast<int32_t>(i));
+    if (kind == AccessKind::kUseEnd) of.ends.push_back(i);
+  }
+  const auto same = [this](int64_t a, int64_t b) {
+    return std::all_of(
+        planned_trace_.begin() + std::min(a, b),
+        planned_trace_.begin() + std::max(a, b),
+        [](const Access& at) { return at.kind == AccessKind::kUseEnd; });
+  };
+  std::vector<LeaseEnd> ends;
+  for (Uses& of : uses) {
+    if (of.own.size() != of.ends.size()) continue;  // the step had no plan
+    std::sort(of.own.begin(), of.own.end());
+    // Leases of one chunk are alike, so that ends which the trace has are not
+    // told, whichever lease ended there.
+    std::vector<int64_t> own;
+    std::vector<size_t> left;
+    for (size_t o = 0, t = 0; o < of.own.size() || t < of.ends.size();) {
+      const bool both = o < of.own.size() && t < of.ends.size();
+      if (both && same(of.own[o], of.ends[t])) {
+        ++o, ++t;
+      } else if (t == of.ends.size() || (both && of.own[o] < of.ends[t])) {
+        own.push_back(of.own[o++]);
+      } else {
+        left.push_back(t++);
+      }
+    }
+    for (size_t k = 0; k < left.size(); ++k) {
+      if (own[k] > of.moments[left[k]]) continue;
+      // A lease would end before it begins: all are told, in order.
+      own = of.own;
+      left.resize(own.size());
+      std::iota(left.begin(), left.end(), size_t{0});
+      break;
+    }
+    for (size_t k = 0; k < left.size(); ++k) {
+      ends.push_back({of.moments[left[k]], static_cast<int32_t>(own[k])});
+    }
   }
   std::sort(ends.begin(), ends.end(),
             [](const LeaseEnd& a, const LeaseEnd& b) { return a.use < b.use; });

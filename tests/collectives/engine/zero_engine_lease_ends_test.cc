@@ -5,6 +5,7 @@
 // does, and steps that hold more than anybody declared.
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <numeric>
@@ -68,6 +69,7 @@ TEST_F(ZeroEngineLeaseEndsTest, AtRandomPerRankEqualsPlainArrays) {
   int64_t combination = 0;
   int64_t extra = 0;
   int64_t divergences = 0;
+  int64_t own_ends = 0;
   for (const Case& c : Cases()) {
     if (combination++ % TestStride() != 0) continue;
     SCOPED_TRACE(testing::Message() << "seed " << ++seed << ": " << c);
@@ -95,6 +97,12 @@ TEST_F(ZeroEngineLeaseEndsTest, AtRandomPerRankEqualsPlainArrays) {
                at.point == ToyPoint::kBackward;
       };
     }
+    std::atomic<int64_t> told = 0;
+    run.between_steps = [&told](ZeroEngine& engine, int) {
+      const TraceFile trace = engine.RecordedTrace();
+      told += std::ssize(trace.step.lease_ends);
+      return ValidateStep(trace.step, trace.chunks.size());
+    };
     // Slots for what is declared, and room for those that are kept.
     ZeroOptions options = Tight(c.stage, KiB(8) * 60, MiB(1));
     options.own_lease_ends = true;
@@ -107,6 +115,7 @@ TEST_F(ZeroEngineLeaseEndsTest, AtRandomPerRankEqualsPlainArrays) {
     ExpectEqual(got, TrainToyReference(model, run, c.world, options));
     ExpectWithinBudgets(got);
     extra += got.stats.extra_slots;
+    own_ends += told;
     divergences += got.stats.divergences;
     if (run.skipped == 0 && !run.abandons) {
       EXPECT_EQ(got.stats.divergences, 0) << "only ends differ";
@@ -116,6 +125,7 @@ TEST_F(ZeroEngineLeaseEndsTest, AtRandomPerRankEqualsPlainArrays) {
   if (TestStride() == 1) {
     EXPECT_GT(extra, 0);
     EXPECT_GT(divergences, 0);
+    EXPECT_GT(own_ends, 0);
   }
 }
 
