@@ -14,7 +14,7 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "chunk/param_spec.h"
-#include "collectives/answers/engine_plan.h"
+#include "collectives/answers/foretell.h"
 #include "collectives/c_api/castor.h"
 #include "collectives/c_api/door.h"
 #include "collectives/c_api/tensor.h"
@@ -92,9 +92,10 @@ Result<PlanFile> PlanWithin(std::span<const ParamSpec> params,
         ExchangeBufferFor(options.device_budget, question.world);
   }
   engine.declared.held = HeldMomentsOf(params, blocks, question.step);
-  CASTOR_ASSIGN_OR_RETURN(const EnginePlan plan,
-                          PlanEngine(engine, layout, step));
-  CASTOR_RETURN_IF_ERROR(plan.fits);
+  CASTOR_ASSIGN_OR_RETURN(
+      const Foretold told,
+      Foretell({.engine = engine, .layout = &layout, .steps = {&step}}));
+  CASTOR_RETURN_IF_ERROR(told.fits);
   PlanFile file = PlanFileOf(engine, "", question.processes);
   file.files = question.files;
   if (!options.nvme.empty()) file.nvme = NvmeLimit(options.nvme);

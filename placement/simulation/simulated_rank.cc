@@ -84,12 +84,7 @@ Status SimulatedRank::MakeStep(const StepTrace& step,
   }
   FollowLeases(step.accesses.size());
   trainer_.Run(std::move(ended));
-  if (copies_.EndStep()) {
-    CASTOR_ASSIGN_OR_RETURN(
-        const StepPlan made,
-        PlanStep(engine_->policy, step.accesses, engine_->problem));
-    copies_.Adopt(step.accesses, made.plan);
-  }
+  if (copies_.EndStep()) CASTOR_RETURN_IF_ERROR(PlanAnew(step));
   if (CountsNorm()) CASTOR_RETURN_IF_ERROR(CountLeftSquares());
   Agree();
   const bool refreshes = engine_->refreshed_ranks > 1;
@@ -143,6 +138,18 @@ void SimulatedRank::FollowLeases(size_t moment) {
       moves_.AddReader(lease.chunk, StateKind::kParam, trainer_.Record());
     }
   }
+}
+
+Status SimulatedRank::PlanAnew(const StepTrace& step) {
+  if (&step == known_step_) {
+    copies_.Adopt(step.accesses, *known_plan_);
+    return OkStatus();
+  }
+  CASTOR_ASSIGN_OR_RETURN(
+      const StepPlan made,
+      PlanStep(engine_->policy, step.accesses, engine_->problem));
+  copies_.Adopt(step.accesses, made.plan);
+  return OkStatus();
 }
 
 Status SimulatedRank::Serve(const StepTrace& step, size_t moment,

@@ -54,10 +54,15 @@ class SimulatedRank final : private CopySource {
                 const std::optional<LinkModel>& device_memory,
                 Meetings* meetings);
 
-  // As if a step of this trace had been planned so, and had ended. To be called
-  // before the first step.
-  void Adopt(const Trace& trace, const Plan& plan) {
-    copies_.Adopt(trace, plan);
+  // This is the plan of steps that are like this one. Both outlive the rank.
+  void Know(const StepTrace& step, const Plan& plan) {
+    known_step_ = &step;
+    known_plan_ = &plan;
+  }
+  // As if such a step had been planned, and had ended. To be called before the
+  // first step. REQUIRES: one is known.
+  void AdoptKnown() {
+    copies_.Adopt(known_step_->accesses, *known_plan_);
     copies_.BeginStep();
   }
   // Makes the next step, until its end is queued; `ended` is called when the
@@ -119,6 +124,8 @@ class SimulatedRank final : private CopySource {
     return Facts(chunk).gathered_grad / engine_->world;
   }
   Status Serve(const StepTrace& step, size_t moment, bool last_micro_batch);
+  // What the step has recorded becomes the plan of the next one.
+  Status PlanAnew(const StepTrace& step);
   // Whether the gradient that opens there is of nobody: zeros, for the others.
   bool OpensZeros(const StepTrace& step, size_t moment) const;
   // Whether the use that begins or ends there is of the chunk's gradient, which
@@ -171,6 +178,8 @@ class SimulatedRank final : private CopySource {
   const SimulatedEngine* const engine_;
   const TierModel* const machine_;
   Meetings* const meetings_;
+  const StepTrace* known_step_ = nullptr;
+  const Plan* known_plan_ = nullptr;
   EventLoop loop_;
   Wires wires_;
   ShardMoves moves_;

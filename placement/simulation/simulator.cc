@@ -76,11 +76,13 @@ Result<SimulationResult> SimulateRank(std::span<const StepTrace* const> steps,
   meetings->own_ns.clear();
   internal::SimulatedRank rank(&engine, &machine, options.trainer,
                                options.device_memory, meetings);
+  if (options.plan != nullptr) rank.Know(*steps.front(), *options.plan);
   std::vector<Sums> sums(1);
   std::vector<LaneSums> lane(1);
   lane.reserve(steps.size() + 1);
-  if (options.plan != nullptr) {
-    rank.Adopt(steps.front()->accesses, *options.plan);
+  if (options.begins_planned) {
+    CASTOR_CHECK(options.plan != nullptr);
+    rank.AdoptKnown();
     sums.front() = Sums::Of(rank);
   }
   for (const StepTrace* const step : steps) {

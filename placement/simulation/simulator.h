@@ -46,10 +46,13 @@ namespace castor {
 struct SimulationOptions {
   // The first one is served on demand, later ones by plan. REQUIRES: >= 1.
   int steps = 4;
-  // Where given, the first one is served by this plan already, as if another
-  // had come before it. REQUIRES: it is one of the first step's trace and the
-  // engine's problem; it outlives the call.
+  // Where given, this is what the engine plans of the first step, so that
+  // nobody plans it again. REQUIRES: it is one of its trace, the engine's
+  // problem and policy; it outlives the call.
   const Plan* plan = nullptr;
+  // The first step is served by the plan already, as if another had come before
+  // it. REQUIRES, then: there is a plan.
+  bool begins_planned = false;
   SimTrainer trainer = SimTrainer::kStream;
   // The device's memory: bytes that the engine's kernels read and write there,
   // one after the other. Empty: they take no time.

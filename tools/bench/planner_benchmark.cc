@@ -24,7 +24,7 @@
 #include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
 #include "chunk/param_spec.h"
-#include "collectives/answers/engine_plan.h"
+#include "collectives/answers/foretell.h"
 #include "collectives/answers/seal_forecast.h"
 #include "collectives/memory/held_moments.h"
 #include "collectives/sealing/layout_choice.h"
@@ -242,7 +242,7 @@ BENCHMARK(BM_PlanNextUse)
 // each, as of a step: where it fits, or, without host memory, where the
 // smallest raises that would fit are looked for as well. Where slots grow, the
 // device holds all shards and a quarter of the gathered chunks, however many.
-void BM_PlanEngine(benchmark::State& state) {
+void BM_Foretell(benchmark::State& state) {
   constexpr int64_t kLayer = 256;
   const int64_t chunks = state.range(0) * 1000;
   std::vector<ParamSpec> params;
@@ -274,7 +274,8 @@ void BM_PlanEngine(benchmark::State& state) {
   const StepTrace step = *DeriveStep(layout, blocks, StepShape());
   int64_t slots = 0;
   for (auto _ : state) {
-    const Result<EnginePlan> plan = PlanEngine(request, layout, step);
+    const Result<Foretold> plan =
+        Foretell({.engine = request, .layout = &layout, .steps = {&step}});
     CASTOR_CHECK(plan.ok());
     CASTOR_CHECK_EQ(plan->fits.ok(), state.range(1) != 0);
     if (plan->seal) slots = plan->seal->memory.device_classes[0].slots;
@@ -283,7 +284,7 @@ void BM_PlanEngine(benchmark::State& state) {
   state.counters["chunks"] = static_cast<double>(layout.chunks().size());
   state.counters["moments"] = static_cast<double>(step.accesses.size());
 }
-BENCHMARK(BM_PlanEngine)
+BENCHMARK(BM_Foretell)
     ->ArgNames({"thousand_chunks", "fits", "slots_grow"})
     ->ArgsProduct({{1, 2, 4, 8, 16, 32, 64}, {1}, {0, 1}})
     ->ArgsProduct({{1, 2, 4, 8, 16, 32, 64}, {0}, {0}})

@@ -23,8 +23,7 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "chunk/text/units_text.h"
-#include "placement/plan.h"
-#include "placement/simulation/simulated_engine.h"
+#include "collectives/answers/foretell.h"
 #include "placement/simulation/simulation_result.h"
 #include "placement/simulation/simulator.h"
 #include "placement/tier_model.h"
@@ -85,16 +84,22 @@ Result<Comparison> Compare(const ComparedRun& config, const TierModel& machine,
     trace.step = run.traces.back();
     CASTOR_RETURN_IF_ERROR(WriteTraceFile(flags.trace, trace));
   }
-  CASTOR_ASSIGN_OR_RETURN(const SimulatedEngine engine,
-                          EngineOf(training, run.layout));
   TierModel share = ShareOfMachine(machine, config.ranks);
   share.nvme_read = machine.nvme_read;  // each rank's twin has its own
   share.nvme_write = machine.nvme_write;
-  CASTOR_ASSIGN_OR_RETURN(const SimulationResult simulated,
-                          Simulate(run.traces.back(), engine, share,
-                                   {.steps = training.steps,
-                                    .trainer = training.trainer,
-                                    .device_memory = training.device_memory}));
+  ForetellRequest asked;
+  asked.engine.params = training.params;
+  asked.engine.options = training.options;
+  asked.engine.world = training.world;
+  asked.engine.declared = training.seal;
+  asked.layout = &run.layout;
+  asked.steps.assign(static_cast<size_t>(training.steps), &run.traces.back());
+  asked.machine = {.speeds = share,
+                   .trainer = training.trainer,
+                   .device_memory = training.device_memory};
+  CASTOR_ASSIGN_OR_RETURN(const Foretold told, Foretell(asked));
+  CASTOR_RETURN_IF_ERROR(told.fits);
+  const SimulationResult& simulated = *told.simulated;
   for (size_t s = 1; s < run.after_step.size(); ++s) {
     for (size_t from = 0; from < 3; ++from) {
       for (size_t to = 0; to < 3; ++to) {

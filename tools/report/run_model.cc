@@ -15,12 +15,11 @@
 
 #include "chunk/base/ids.h"
 #include "chunk/base/units.h"
+#include "collectives/answers/foretell.h"
 #include "collectives/answers/seal_forecast.h"
-#include "collectives/answers/simulated_engine_of.h"
 #include "collectives/memory/held_moments.h"
 #include "collectives/sealing/seal_plan.h"
 #include "placement/memory_passes.h"
-#include "placement/simulation/simulator.h"
 #include "placement/trace.h"
 #include "tools/report/statistics/intervals.h"
 #include "tools/report/statistics/run_times.h"
@@ -332,13 +331,16 @@ Result<SimulatedStep> SimulateModel(const RunModel& model) {
   }
   request.declared.held =
       HeldMomentsOf(model.layout, model.trace.step.accesses);
-  CASTOR_ASSIGN_OR_RETURN(const SealForecast seal,
-                          ForecastSeal(request, model.layout));
-  const SimulatedEngine engine = SimulatedEngineOf(seal, request.options);
-  CASTOR_ASSIGN_OR_RETURN(const SimulationResult result,
-                          Simulate(model.trace.step, engine, model.machine,
-                                   {.trainer = model.trainer}));
-  return result.steady();
+  constexpr size_t kSteps = 4;  // the last of them is steady
+  CASTOR_ASSIGN_OR_RETURN(
+      const Foretold told,
+      Foretell({.engine = request,
+                .layout = &model.layout,
+                .steps = std::vector(kSteps, &model.trace.step),
+                .machine = ForetoldMachine{.speeds = model.machine,
+                                           .trainer = model.trainer}}));
+  CASTOR_RETURN_IF_ERROR(told.fits);
+  return told.simulated->steady();
 }
 
 }  // namespace castor

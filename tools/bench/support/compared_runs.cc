@@ -7,8 +7,6 @@
 
 #include "chunk/base/ids.h"
 #include "chunk/param_spec.h"
-#include "collectives/answers/simulated_engine_of.h"
-#include "collectives/memory/memory_plan.h"
 #include "offload/nvme/nvme_option.h"
 
 namespace castor {
@@ -110,22 +108,6 @@ TwinTraining TrainingOf(const ComparedRun& config, const TierModel& machine,
     return forward_ns[unit] * (backward ? 2 : 1);
   };
   return training;
-}
-
-Result<SimulatedEngine> EngineOf(const TwinTraining& training,
-                                 const ChunkLayout& layout) {
-  MemoryPlanInput memory;
-  memory.layout = &layout;
-  memory.sharding = {.stage = training.options.stage, .world = training.world};
-  memory.device_budget = training.options.device_budget;
-  memory.host_budget = training.options.host_budget;
-  if (!training.options.nvme.empty()) {
-    memory.nvme_budget = NvmeLimit(training.options.nvme);
-  }
-  memory.prefetch_depth = training.options.prefetch_depth;
-  memory.declared = training.seal;
-  CASTOR_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(memory));
-  return SimulatedEngineOf({&memory, &plan, training.options.policy});
 }
 
 }  // namespace castor

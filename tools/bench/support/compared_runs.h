@@ -15,9 +15,7 @@
 #include "chunk/base/log.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
-#include "chunk/chunk_layout.h"
 #include "placement/plan.h"
-#include "placement/simulation/simulated_engine.h"
 #include "placement/simulation/simulation_result.h"
 #include "placement/tier_model.h"
 #include "tools/bench/support/twin_training.h"
@@ -57,10 +55,6 @@ std::vector<ComparedRun> ComparedRuns();
 // On the machine's clock. REQUIRES: the machine knows the speed of memory.
 TwinTraining TrainingOf(const ComparedRun& run, const TierModel& machine,
                         const TwinPlace& place);
-
-// What its engines make of their budgets.
-Result<SimulatedEngine> EngineOf(const TwinTraining& training,
-                                 const ChunkLayout& layout);
 
 }  // namespace castor
 

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
-#include <numeric>
 #include <string>
 #include <utility>
 
@@ -16,16 +15,14 @@
 #include "chunk/base/tier.h"
 #include "chunk/text/budget_text.h"
 #include "chunk/text/units_text.h"
-#include "collectives/answers/engine_plan.h"
+#include "collectives/answers/foretell.h"
 #include "collectives/answers/plan_file.h"
-#include "collectives/answers/simulated_engine_of.h"
 #include "collectives/memory/held_moments.h"
 #include "collectives/sealing/chunk_bounds.h"
 #include "collectives/sealing/layout_choice.h"
 #include "collectives/sealing/seal_plan.h"
 #include "collectives/world/launch.h"
 #include "placement/placement_rules.h"
-#include "placement/simulation/simulator.h"
 #include "placement/trace.h"
 #include "placement/trace/grads_in_place.h"
 #include "placement/trace/trace_file.h"
@@ -51,25 +48,9 @@ Status CheckTrace(const TraceFile& trace, const ChunkLayout& layout,
 // The first step finds nothing under way, the second one what the first left,
 // and the third what follows a step that did. One of very many moments leaves
 // nothing that lasts through the next, and takes long to simulate.
-constexpr int kSimulatedSteps = 3;
-constexpr int kSimulatedLongSteps = 2;
+constexpr size_t kSimulatedSteps = 3;
+constexpr size_t kSimulatedLongSteps = 2;
 constexpr size_t kLongStep = 8192;
-
-// The last of some steps that follow the plan.
-Result<SimulatedStep> SimulateStep(const PlanOutcome& outcome,
-                                   const ZeroOptions& options,
-                                   const TierModel& machine) {
-  const int steps = outcome.step.accesses.size() > kLongStep
-                        ? kSimulatedLongSteps
-                        : kSimulatedSteps;
-  SimulatedEngine engine = SimulatedEngineOf(*outcome.seal, options);
-  CASTOR_ASSIGN_OR_RETURN(
-      const SimulationResult result,
-      Simulate(outcome.step, engine,
-               ShareOfMachine(machine, outcome.request.flags.ranks_per_host),
-               {.steps = steps, .plan = &outcome.forecast->plan.plan}));
-  return result.steady();
-}
 
 // The same step with the compute time that was given, if one was.
 StepTrace WithGivenCompute(const PlanRequest& request,
@@ -252,27 +233,30 @@ Result<PlanOutcome> PlanWithin(const PlanSubject& subject,
   if (!outcome.fits.ok()) return outcome;
 
   const EngineRequest engine = EngineRequestOf(subject, outcome);
-  CASTOR_ASSIGN_OR_RETURN(EnginePlan plan,
-                          PlanEngine(engine, outcome.layout, outcome.step));
+  ForetellRequest asked;
+  asked.engine = engine;
+  asked.layout = &outcome.layout;
+  asked.steps.assign(outcome.step.accesses.size() > kLongStep
+                         ? kSimulatedLongSteps
+                         : kSimulatedSteps,
+                     &outcome.step);
+  asked.begins_planned = true;
+  if (subject.machine) {
+    asked.machine = {.speeds = *subject.machine,
+                     .ranks_per_host = flags.ranks_per_host,
+                     .needs_all = true};
+  }
+  CASTOR_ASSIGN_OR_RETURN(Foretold told, Foretell(asked));
   const Bytes beside = request.options.device_budget - outcome.castor_device;
   outcome.fits =
       beside == Bytes(0)
-          ? std::move(plan.fits)
-          : plan.fits.WithContext(fmt::format(
+          ? std::move(told.fits)
+          : told.fits.WithContext(fmt::format(
                 "beside {} of activations and overhead", FormatBytes(beside)));
-  outcome.seal = std::move(plan.seal);
-  outcome.forecast = std::move(plan.forecast);
-  if (!outcome.fits.ok()) return outcome;
-  const std::vector<int64_t>& compute_ns = outcome.step.compute_ns;
-  outcome.times =
-      TimesOf(outcome.forecast->traffic, {flags.world, flags.ranks_per_host},
-              std::accumulate(compute_ns.begin(), compute_ns.end(), int64_t{0}),
-              subject.machine);
-  if (subject.machine && outcome.times.unknown.empty()) {
-    CASTOR_ASSIGN_OR_RETURN(
-        outcome.simulated,
-        SimulateStep(outcome, engine.options, *subject.machine));
-  }
+  outcome.seal = std::move(told.seal);
+  outcome.forecast = std::move(told.forecast);
+  outcome.times = std::move(told.times);
+  if (told.simulated) outcome.simulated = told.simulated->steady();
   return outcome;
 }
 

@@ -20,13 +20,13 @@
 #include "chunk/text/json_value.h"
 #include "collectives/answers/plan_file.h"
 #include "collectives/answers/seal_forecast.h"
+#include "collectives/answers/step_times.h"
 #include "collectives/answers/step_traffic.h"
 #include "collectives/memory/budget_raises.h"
 #include "placement/simulation/simulation_result.h"
 #include "placement/trace/step_trace.h"
 #include "tools/cli/text/document.h"
 #include "tools/commands/plan/plan_request.h"
-#include "tools/commands/plan/plan_times.h"
 
 namespace castor {
 

@@ -16,7 +16,7 @@
 #include "chunk/param_spec.h"
 #include "chunk/text/quote.h"
 #include "chunk/text/units_text.h"
-#include "collectives/answers/engine_plan.h"
+#include "collectives/answers/foretell.h"
 #include "collectives/options/option_table.h"
 #include "collectives/options/option_words.h"
 #include "offload/kernels/optimizer_options.h"

@@ -15,13 +15,11 @@
 #include "chunk/base/check.h"
 #include "chunk/layout_file.h"
 #include "chunk/text/quote.h"
-#include "collectives/answers/seal_forecast.h"
-#include "collectives/answers/simulated_engine_of.h"
+#include "collectives/answers/foretell.h"
 #include "collectives/sealing/seal_plan.h"
 #include "offload/nvme/nvme_option.h"
 #include "offload/record/record_reader.h"
 #include "placement/plan.h"
-#include "placement/planner/step_planner.h"
 #include "placement/simulation/simulator.h"
 #include "placement/trace/grads_in_place.h"
 #include "tools/cli/atomic_file.h"
@@ -206,28 +204,13 @@ Result<SimulateReport> ReadInput(const SimulateFlags& flags) {
 // Steps of the trace before any other: the last of them is steady.
 constexpr size_t kSteadySteps = 4;
 
-Result<SimulationResult> SimulateAll(const SimulateReport& report,
-                                     const SimulatedEngine& engine) {
+// The steps that are made, one after the other.
+std::vector<const StepTrace*> StepsOf(const SimulateReport& report) {
   std::vector<const StepTrace*> steps(kSteadySteps, &report.step);
   for (const StepTrace& other : report.then) steps.push_back(&other);
   // The first of these departs, too, and the second one has its plan again.
   if (!report.then.empty()) steps.insert(steps.end(), 2, &report.step);
-  return SimulateSteps(steps, engine, report.machine,
-                       {.trainer = report.flags.trainer,
-                        .device_memory = report.flags.device_memory});
-}
-
-// What the engine would plan of its fetches.
-Status ForeseeDeadlines(const SimulateReport& report, const SealForecast& seal,
-                        SimulatedPoint* point) {
-  if (report.options.prefetch != PrefetchMode::kDeadlines) return OkStatus();
-  const PlanProblem& problem = seal.memory.problem;
-  CASTOR_ASSIGN_OR_RETURN(
-      const StepPlan made,
-      PlanStep(report.options.policy, report.step.accesses, problem));
-  point->fetches = ForeseeFetches(report.step.accesses, problem, made.plan);
-  point->prefetch = DeadlinesSentence(point->fetches, seal.memory);
-  return OkStatus();
+  return steps;
 }
 
 Result<SimulatedPoint> Simulated(const SimulateReport& report,
@@ -242,24 +225,30 @@ Result<SimulatedPoint> Simulated(const SimulateReport& report,
   engine.options.host_budget = host_budget;
   engine.world = report.ranks;
   engine.declared = report.declared;
-  const Result<SealForecast> seal = ForecastSeal(engine, report.layout);
-  if (seal.status().code() == ErrorCode::kInfeasible) {
-    point.why = seal.status().message();
+  CASTOR_ASSIGN_OR_RETURN(
+      Foretold told,
+      Foretell({.engine = engine,
+                .layout = &report.layout,
+                .steps = StepsOf(report),
+                .machine = ForetoldMachine{
+                    .speeds = report.machine,
+                    .trainer = report.flags.trainer,
+                    .device_memory = report.flags.device_memory}}));
+  if (!told.fits.ok()) {
+    point.why = told.fits.message();
     return point;
   }
-  CASTOR_RETURN_IF_ERROR(seal.status());
-  point.engine = SimulatedEngineOf(*seal, engine.options);
-  Result<SimulationResult> result = SimulateAll(report, point.engine);
-  if (!result.ok()) {
-    point.why = result.status().message();
-    return point;
+  point.seal = std::move(told.seal);
+  if (report.options.prefetch == PrefetchMode::kDeadlines) {
+    point.fetches = told.forecast->fetches;
+    point.prefetch = DeadlinesSentence(point.fetches, point.seal->memory);
   }
-  CASTOR_RETURN_IF_ERROR(ForeseeDeadlines(report, *seal, &point));
+  SimulationResult& result = *told.simulated;
   const auto then =
-      result->steps.begin() + static_cast<std::ptrdiff_t>(kSteadySteps);
-  point.then.assign(then, result->steps.end());
-  result->steps.erase(then, result->steps.end());
-  point.result = *std::move(result);
+      result.steps.begin() + static_cast<std::ptrdiff_t>(kSteadySteps);
+  point.then.assign(then, result.steps.end());
+  result.steps.erase(then, result.steps.end());
+  point.result = std::move(result);
   return point;
 }
 

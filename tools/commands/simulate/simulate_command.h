@@ -23,10 +23,10 @@
 #include "chunk/chunk_layout.h"
 #include "chunk/layout_file.h"
 #include "chunk/param_spec.h"
+#include "collectives/answers/seal_forecast.h"
 #include "collectives/zero_config.h"
 #include "collectives/zero_options.h"
 #include "placement/policy/fetch_forecast.h"
-#include "placement/simulation/simulated_engine.h"
 #include "placement/simulation/simulation_result.h"
 #include "placement/tier_model.h"
 #include "placement/trace/step_trace.h"
@@ -97,7 +97,7 @@ struct SimulatedPoint {
   // Empty where the step does not fit; `why` then says so, with numbers.
   std::optional<SimulationResult> result;
   std::string why;
-  SimulatedEngine engine;  // where it fits
+  std::optional<SealForecast> seal;  // where it fits
   // By deadlines, if these were asked for; empty where times are unknown, which
   // the sentence says.
   std::optional<FetchForecast> fetches;

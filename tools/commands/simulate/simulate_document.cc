@@ -26,16 +26,19 @@ Table TierTable(const SimulatedPoint& point) {
                    {"budget_bytes", "budget"},
                    {"", "full"},
                    {"home_bytes", "of it homes"}});
+  const SealBudgets& given = point.seal->budgets;
+  const Bytes budgets[] = {given.device, given.host,
+                           given.nvme.value_or(Bytes(0))};
   for (const Tier tier : kAllTiers) {
     const size_t t = TierIndex(tier);
     const Bytes peak = point.result->peak[t];
-    const Bytes budget = point.engine.budget[t];
+    const Bytes budget = budgets[t];
     const bool unused = peak == Bytes(0) && budget == Bytes(0);
     const bool limited = budget < kUnlimited;
     table.Add({TierName(tier), peak,
                limited ? Value(budget) : Value().Or("not given"),
                limited ? Value::Share(peak.count(), budget.count()) : Value(),
-               point.engine.home_bytes[t]},
+               point.seal->memory.home_bytes[t]},
               Mark::kNone, unused ? Form::kData : Form::kAll);
   }
   return table;
@@ -193,7 +196,7 @@ Table PointTable(const SimulateReport& report) {
 std::string EngineText(const SimulateReport& report,
                        const SimulatedPoint& point) {
   int64_t slots = 0;
-  for (const int64_t each : point.engine.problem.slots) slots += each;
+  for (const int64_t each : point.seal->memory.problem.slots) slots += each;
   std::string groups;
   const ZeroOptions& options = report.options;
   if (options.shard_group > 0) {
@@ -207,8 +210,9 @@ std::string EngineText(const SimulateReport& report,
       "gathered chunks",
       options.stage, Plural(report.ranks, "rank"), groups,
       TypesOf(report.layout), PlanPolicyName(options.policy),
-      point.fetches ? std::string("in time")
-                    : fmt::format("{}", point.engine.problem.prefetch_depth),
+      point.fetches
+          ? std::string("in time")
+          : fmt::format("{}", point.seal->memory.problem.prefetch_depth),
       Plural(slots, "slot"));
 }
 

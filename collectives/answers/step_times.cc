@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/plan/plan_times.h"
+#include "collectives/answers/step_times.h"
 
 #include <algorithm>
 #include <array>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_TOOLS_COMMANDS_PLAN_PLAN_TIMES_H_
-#define CASTOR_TOOLS_COMMANDS_PLAN_PLAN_TIMES_H_
+#ifndef CASTOR_COLLECTIVES_ANSWERS_STEP_TIMES_H_
+#define CASTOR_COLLECTIVES_ANSWERS_STEP_TIMES_H_
 
 // How long links, drives, the optimizer and the trainer work for a step, each
-// alone, and between which bounds the step lies. Part of plan_outcome.h. Pure
-// function, thread-safe.
+// alone, and between which bounds the step lies. Part of what is foretold
+// (foretell.h). Pure function, thread-safe.
 
 #include <cstdint>
 #include <optional>
@@ -50,4 +50,4 @@ StepTimes TimesOf(const StepTraffic& traffic, const StepRanks& ranks,
 
 }  // namespace castor
 
-#endif  // CASTOR_TOOLS_COMMANDS_PLAN_PLAN_TIMES_H_
+#endif  // CASTOR_COLLECTIVES_ANSWERS_STEP_TIMES_H_
