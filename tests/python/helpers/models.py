@@ -198,8 +198,9 @@ def of_transformers() -> list[Case]:
         Case("llama", lambda: t.LlamaForCausalLM(t.LlamaConfig(num_key_value_heads=1, **small)), language),
         Case("bert", lambda: t.BertForMaskedLM(t.BertConfig(max_position_embeddings=32, **small)), language),
         Case("mixtral", lambda: t.MixtralForCausalLM(t.MixtralConfig(num_key_value_heads=1, num_local_experts=4, **small)), language),
+        # On some CPUs a ReLU turns by the last bit of a weight: a plain run that is moved by one bit in step 3 is off by 1e-4 in step 48.
         Case("t5", lambda: t.T5ForConditionalGeneration(
-            t.T5Config(vocab_size=64, d_model=32, d_kv=16, d_ff=64, num_layers=2, num_heads=2, decoder_start_token_id=0)), language),
+            t.T5Config(vocab_size=64, d_model=32, d_kv=16, d_ff=64, num_layers=2, num_heads=2, decoder_start_token_id=0)), language, 5e-4),
         Case("vit", lambda: t.ViTForImageClassification(t.ViTConfig(**image)),
              lambda model, step: model(pixel_values=noise(2, 3, 16, 16)(step), labels=tokens(step)[:, 0] % 2).loss),
     ]
