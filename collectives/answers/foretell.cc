@@ -72,7 +72,7 @@ Status SimulateInto(const ForetellRequest& request, Foretold* told) {
 Result<Foretold> Foretell(const ForetellRequest& request) {
   CASTOR_CHECK(!request.steps.empty() && request.layout != nullptr);
   Foretold told;
-  const auto ends = [&told](Status status) -> Result<Foretold> {
+  const auto ends = [](Status status) -> Result<Foretold> {
     if (status.code() != ErrorCode::kInfeasible) return status;
     Foretold refused;
     refused.fits = std::move(status);
