@@ -97,7 +97,7 @@ class Opening:
         if self.budgets.fits:
             uses.choose()
         # Nobody moves what is all in the host's memory, and fp32 has no other master.
-        on_processor = runtime.device.torch_device.type == "cpu"
+        on_processor = not isinstance(runtime.device, Gpu)
         uses.stays_for_good = uses.stays and ranks == 1 and on_processor and all(p.dtype is torch.float32 for p in runtime.params)
         for p in runtime.params:
             p.watched = 0 if uses.stays_for_good else WATCHED
