@@ -11,9 +11,9 @@
 #include <tuple>
 #include <utility>
 
+#include "chunk/search/chunk_bounds.h"
 #include "chunk/text/quantity_text.h"
 #include "chunk/text/units_text.h"
-#include "collectives/sealing/chunk_bounds.h"
 
 namespace castor {
 namespace {

@@ -16,8 +16,8 @@
 #include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
 #include "chunk/param_spec.h"
+#include "chunk/search/chunk_bounds.h"
 #include "collectives/memory/sharding.h"
-#include "collectives/sealing/chunk_bounds.h"
 #include "collectives/sealing/seal_plan.h"
 #include "collectives/zero_options.h"
 

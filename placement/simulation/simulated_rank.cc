@@ -7,6 +7,7 @@
 #include <cmath>
 #include <deque>
 #include <memory>
+#include <tuple>
 #include <utility>
 
 #include "placement/planner/step_planner.h"
@@ -121,10 +122,11 @@ std::vector<SimulatedRank::DirectLease> SimulatedRank::DirectLeases(
       uses.pop_front();
     }
   }
-  std::stable_sort(leases.begin(), leases.end(),
-                   [](const DirectLease& a, const DirectLease& b) {
-                     return a.moment < b.moment;
-                   });
+  std::sort(leases.begin(), leases.end(),
+            [](const DirectLease& a, const DirectLease& b) {
+              return std::tuple(a.moment, a.chunk, a.begins) <
+                     std::tuple(b.moment, b.chunk, b.begins);
+            });
   return leases;
 }
 

@@ -34,7 +34,7 @@
 #include "placement/simulation/simulation_result.h"
 #include "placement/tier_model.h"
 #include "placement/trace/step_trace.h"
-#include "tests/support/golden.h"
+#include "tests/support/golden/golden.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_rounds.h"

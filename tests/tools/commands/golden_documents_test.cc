@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "tests/support/golden.h"
+#include "tests/support/golden/golden.h"
 #include "tests/tools/run_process.h"
 
 namespace castor {

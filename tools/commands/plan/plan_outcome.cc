@@ -13,12 +13,12 @@
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/tier.h"
+#include "chunk/search/chunk_bounds.h"
 #include "chunk/text/budget_text.h"
 #include "chunk/text/units_text.h"
 #include "collectives/answers/foretell.h"
 #include "collectives/answers/plan_file.h"
 #include "collectives/memory/held_moments.h"
-#include "collectives/sealing/chunk_bounds.h"
 #include "collectives/sealing/layout_choice.h"
 #include "collectives/sealing/seal_plan.h"
 #include "collectives/world/launch.h"

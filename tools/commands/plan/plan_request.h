@@ -19,7 +19,7 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "chunk/layout_file.h"
-#include "collectives/sealing/chunk_bounds.h"
+#include "chunk/search/chunk_bounds.h"
 #include "collectives/zero_config.h"
 #include "collectives/zero_options.h"
 #include "placement/derive/activation_model.h"

@@ -19,7 +19,7 @@
 #include "placement/machine/tier_model_file.h"
 #include "placement/plan.h"
 #include "placement/tier_model.h"
-#include "tests/support/golden.h"
+#include "tests/support/golden/golden.h"
 #include "tests/support/status_matchers.h"
 #include "tests/tools/models/model_files.h"
 #include "tools/commands/plan/plan_outcome.h"

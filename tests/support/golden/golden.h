@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_TESTS_SUPPORT_GOLDEN_H_
-#define CASTOR_TESTS_SUPPORT_GOLDEN_H_
+#ifndef CASTOR_TESTS_SUPPORT_GOLDEN_GOLDEN_H_
+#define CASTOR_TESTS_SUPPORT_GOLDEN_GOLDEN_H_
 
 // Forecasts that are kept as files, so that a change shows what it changes. A
 // line is a case: its name, a tab, and what was foretold.
@@ -27,4 +27,4 @@ void ExpectGolden(std::string_view path, const std::string& text,
 
 }  // namespace castor
 
-#endif  // CASTOR_TESTS_SUPPORT_GOLDEN_H_
+#endif  // CASTOR_TESTS_SUPPORT_GOLDEN_GOLDEN_H_

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_COLLECTIVES_SEALING_CHUNK_BOUNDS_H_
-#define CASTOR_COLLECTIVES_SEALING_CHUNK_BOUNDS_H_
+#ifndef CASTOR_CHUNK_SEARCH_CHUNK_BOUNDS_H_
+#define CASTOR_CHUNK_SEARCH_CHUNK_BOUNDS_H_
 
 // Between which sizes a chunk is searched where nobody says. Pure functions,
 // thread-safe.
@@ -49,4 +49,4 @@ Bytes ModelBytes(std::span<const ParamSpec> params);
 
 }  // namespace castor
 
-#endif  // CASTOR_COLLECTIVES_SEALING_CHUNK_BOUNDS_H_
+#endif  // CASTOR_CHUNK_SEARCH_CHUNK_BOUNDS_H_

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "collectives/sealing/chunk_bounds.h"
+#include "chunk/search/chunk_bounds.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tests/support/golden.h"
+#include "tests/support/golden/golden.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -65,7 +65,7 @@ void ExpectGolden(std::string_view path, const std::string& text,
                   << was;
   }
   EXPECT_EQ(differ, 0u) << "lines of " << path
-                        << " differ; tests/support/golden.h says how it is "
+                        << " differ; tests/support/golden/golden.h says how it is "
                            "written anew";
 }
 
