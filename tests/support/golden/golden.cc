@@ -64,9 +64,10 @@ void ExpectGolden(std::string_view path, const std::string& text,
     ADD_FAILURE() << path << ", line " << i + 1 << "\nis  " << is << "\nwas "
                   << was;
   }
-  EXPECT_EQ(differ, 0u) << "lines of " << path
-                        << " differ; tests/support/golden/golden.h says how it is "
-                           "written anew";
+  EXPECT_EQ(differ, 0u)
+      << "lines of " << path
+      << " differ; tests/support/golden/golden.h says how it is "
+         "written anew";
 }
 
 }  // namespace castor
