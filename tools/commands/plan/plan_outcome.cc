@@ -207,8 +207,6 @@ Result<PlanOutcome> PlanWithin(const PlanSubject& subject,
                             DeriveStep(outcome.layout, blocks, request.step));
   }
   outcome.step.updates_early |= flags.update_in_backward;
-  // An engine that counts the norm updates nothing before the norm is known.
-  if (outcome.step.updates_early) outcome.request.options.clip_norm = 0;
   outcome.step =
       WithGivenCompute(request, outcome.layout, std::move(outcome.step));
   if (subject.trace && request.step.grads_in_place) {

@@ -464,13 +464,14 @@ Result<PlanRequest> CheckPlanFlags(const PlanFlags& flags,
   options.host_budget = flags.host_budget.value_or(flags.other_states);
   if (flags.nvme) options.nvme = {{{}, flags.nvme}};
   options.step_compute_ns = flags.compute.value_or(0);
-  if (flags.update_in_backward) {
+  const bool recorded = subject.trace && subject.trace->step.updates_early;
+  if (flags.update_in_backward || recorded) {
     const double clip = flags.engine.clip_norm;
     if (clip != PlanFlags().engine.clip_norm && clip > 0) {
       return InvalidArgument(fmt::format(
-          "--update-in-backward updates before the norm is known, and --clip "
-          "{} clips by it: leave one of them away",
-          clip));
+          "{} updates before the norm is known, and --clip {} clips by it: "
+          "leave one of them away",
+          recorded ? "the trace" : "--update-in-backward", clip));
     }
     options.clip_norm = 0;
   }

@@ -189,7 +189,16 @@ Result<SimulateReport> ReadInput(const SimulateFlags& flags) {
   report.step = *std::move(step);
   // As a trainer declares it, who knows the whole of a step.
   // An engine that counts the norm updates nothing before the norm is known.
-  if (report.step.updates_early) report.options.clip_norm = 0;
+  if (report.step.updates_early) {
+    const double clip = flags.engine.clip_norm;
+    if (clip > 0 && clip != SimulateFlags().engine.clip_norm) {
+      return InvalidArgument(fmt::format(
+          "the trace updates before the norm is known, and --clip {} clips by "
+          "it: leave one of them away",
+          clip));
+    }
+    report.options.clip_norm = 0;
+  }
   report.options.step_compute_ns = std::accumulate(
       report.step.compute_ns.begin(), report.step.compute_ns.end(), int64_t{0});
   CASTOR_RETURN_IF_ERROR(ReadLayoutInto(&report));

@@ -28,6 +28,7 @@
 #include "tests/tools/models/model_files.h"
 #include "tools/cli/flags.h"
 #include "tools/commands/plan/plan_command.h"
+#include "tools/commands/simulate/simulate_command.h"
 #include "tools/models/files/plan_reader.h"
 
 namespace castor {
@@ -392,6 +393,41 @@ TEST_F(PlanRunTest, PlansARecordedStepInAnotherGradientMode) {
             wanted.outcome.seal->memory.needed_slots);
   EXPECT_EQ(recorded.outcome.forecast->traffic.reduce_scatter.bytes,
             wanted.outcome.forecast->traffic.reduce_scatter.bytes);
+}
+
+TEST_F(PlanRunTest, ATraceSaysThatChunksAreUpdatedInTheBackward) {
+  flags_.update_in_backward = true;
+  const PlanReport asked = Run().value();
+  ASSERT_THAT(asked.outcome.fits, IsOk());
+  TraceFile trace;
+  trace.chunks = TraceChunks(asked.outcome.layout);
+  trace.step = asked.outcome.step;
+  ASSERT_TRUE(trace.step.updates_early);
+  flags_.update_in_backward = false;
+  flags_.trace = folder_.Write("step.json", WriteTrace(trace));
+  const PlanReport recorded = Run().value();
+  ASSERT_THAT(recorded.outcome.fits, IsOk());
+  EXPECT_TRUE(recorded.outcome.step.updates_early);
+  EXPECT_EQ(recorded.outcome.request.options.clip_norm, 0);
+  EXPECT_EQ(recorded.outcome.forecast->traffic.moved,
+            asked.outcome.forecast->traffic.moved);
+  const auto refuses = StatusIs(
+      ErrorCode::kInvalidArgument,
+      HasSubstr("the trace updates before the norm is known, and --clip 0.5"));
+  flags_.engine.clip_norm = 0.5;
+  EXPECT_THAT(Run(), refuses);
+  SimulateFlags simulated;
+  simulated.trace_file = flags_.trace;
+  simulated.files.machine = folder_.Write(
+      "machine.json",
+      R"({"schema": "castor.machine/1", "links": {)"
+      R"("host_to_device": {"bytes_per_second": 1000000, "latency_ns": 0}}})");
+  simulated.device_budget = MiB(2);
+  simulated.host_budget = MiB(8);
+  const Console console{.out = out_, .err = err_};
+  EXPECT_THAT(RunSimulate(simulated, console), IsOk());
+  simulated.engine.clip_norm = 0.5;
+  EXPECT_THAT(RunSimulate(simulated, console), refuses);
 }
 
 TEST_F(PlanRunTest, ClassesOfBytesAddUpToWhatIsPlanned) {
