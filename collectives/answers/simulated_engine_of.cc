@@ -48,10 +48,11 @@ class NvmeOffsets {
 
 }  // namespace
 
-SimulatedEngine SimulatedEngineOf(const SimulatedEngineInput& input) {
-  const ChunkLayout& layout = *input.memory->layout;
-  const Sharding& sharding = input.memory->sharding;
-  const MemoryPlan& plan = *input.plan;
+SimulatedEngine SimulatedEngineOf(const SealForecast& seal,
+                                  const ZeroOptions& options) {
+  const ChunkLayout& layout = seal.layout;
+  const Sharding& sharding = seal.sharding;
+  const MemoryPlan& plan = seal.memory;
   SimulatedEngine engine;
   engine.rank = sharding.rank;
   engine.world = sharding.world;
@@ -59,10 +60,7 @@ SimulatedEngine SimulatedEngineOf(const SimulatedEngineInput& input) {
   engine.joined_ranks = sharding.joined_ranks();
   engine.refreshed_ranks = sharding.refreshed_ranks();
   engine.problem = plan.problem;
-  engine.policy = input.policy;
-  engine.home_bytes = plan.home_bytes;
-  engine.budget = {input.memory->device_budget, input.memory->host_budget,
-                   input.memory->nvme_budget.value_or(Bytes(0))};
+  engine.policy = options.policy;
   engine.staging_slots = plan.staging_slots;
   engine.fetch_slots = plan.fetch_slots;
   const size_t gathered = plan.problem.slots.size();
@@ -72,7 +70,7 @@ SimulatedEngine SimulatedEngineOf(const SimulatedEngineInput& input) {
   engine.settled = {
       SlotsBytes(std::span(plan.device_classes).subspan(gathered)),
       SlotsBytes(plan.host_classes), SlotsBytes(plan.nvme_classes)};
-  engine.norm = input.memory->norm_bytes;
+  if (CountsNorm(options)) engine.norm = kNormBytes;
   engine.agreed_words = engine.norm.count() / 8 + kStepWords;
   NvmeOffsets offsets(plan.nvme_classes);
   for (size_t c = 0; c < plan.states.size(); ++c) {
@@ -101,18 +99,6 @@ SimulatedEngine SimulatedEngineOf(const SimulatedEngineInput& input) {
     engine.chunks.push_back(chunk);
   }
   return engine;
-}
-
-SimulatedEngine SimulatedEngineOf(const SealForecast& seal,
-                                  const ZeroOptions& options) {
-  MemoryPlanInput memory;
-  memory.layout = &seal.layout;
-  memory.sharding = seal.sharding;
-  memory.device_budget = seal.budgets.device;
-  memory.host_budget = seal.budgets.host;
-  memory.nvme_budget = seal.budgets.nvme;
-  if (CountsNorm(options)) memory.norm_bytes = kNormBytes;
-  return SimulatedEngineOf({&memory, &seal.memory, options.policy});
 }
 
 }  // namespace castor

@@ -8,25 +8,13 @@
 // place of the one that Seal makes of the same memory plan: the same slots, the
 // same homes, the same bytes. Pure function, thread-safe.
 
-#include <cstdint>
-
-#include "chunk/chunk_layout.h"
 #include "collectives/answers/seal_forecast.h"
-#include "collectives/memory/memory_plan.h"
 #include "collectives/zero_options.h"
-#include "placement/plan.h"
 #include "placement/simulation/simulated_engine.h"
 
 namespace castor {
 
-struct SimulatedEngineInput {
-  const MemoryPlanInput* memory = nullptr;  // what the plan was made of
-  const MemoryPlan* plan = nullptr;
-  PlanPolicy policy = PlanPolicy::kAuto;
-};
-
-SimulatedEngine SimulatedEngineOf(const SimulatedEngineInput& input);
-// That of an engine that is only foretold. REQUIRES: `seal` is of the options.
+// REQUIRES: `seal` is of the options.
 SimulatedEngine SimulatedEngineOf(const SealForecast& seal,
                                   const ZeroOptions& options);
 

@@ -21,10 +21,12 @@
 #include "collectives/engine/zero_engine_impl.h"
 #include "collectives/sealing/run_chunks.h"
 #include "collectives/sealing/seal_plan.h"
+#include "collectives/world/value_hash.h"
 #include "collectives/zero_config.h"
 #include "offload/nvme/nvme_option.h"
 #include "placement/homes/homes_file.h"
 #include "placement/machine/tier_model_file.h"
+#include "placement/trace/missing_grads.h"
 #include "placement/trace/trace_file.h"
 
 namespace castor {
@@ -122,12 +124,17 @@ std::vector<HomesOfChunk> ZeroEngine::Impl::Homes() const {
 }
 
 // A trace that changes in every step is described in steps 1, 2, 4, 8 and so
-// on. One that is as before is not kept again.
+// on, but for one that is as before.
 void ZeroEngine::Impl::DescribeTrace() {
   if (options_.recorder == nullptr || !std::has_single_bit(uint64_t(step_))) {
     return;
   }
-  AddDocument(WriteTrace(RecordedTrace()));
+  std::string text = WriteTrace(RecordedTrace());
+  internal::ValueHash hash;
+  hash.Add(std::string_view(text));
+  if (described_trace_ == hash.signed_value()) return;
+  described_trace_ = hash.signed_value();
+  AddDocument(std::move(text));
 }
 
 TraceFile ZeroEngine::Impl::RecordedTrace() const {
@@ -148,22 +155,14 @@ TraceFile ZeroEngine::Impl::RecordedTrace() const {
   if (manager_ == nullptr) return trace;
   trace.step = manager_->last_step();
   trace.step.updates_early = updated_early_;
-  std::vector<bool> has_grad(layout_->chunks().size());
-  for (const Access& access : trace.step.accesses) {
-    if (access.kind == AccessKind::kGradClose) {
-      has_grad[access.chunk.index()] = true;
-    }
-  }
-  for (size_t c = 0; c < has_grad.size(); ++c) {
-    const ChunkId chunk(static_cast<int32_t>(c));
-    if (!has_grad[c]) continue;
-    for (const ParamId id : layout_->chunk(chunk).params) {
-      const Param& param = params_[id.index()];
-      if (param.had_grad) continue;
-      trace.step.missing_grads.push_back(
-          {chunk, JsonText(param.spec.name).empty() ? "" : param.spec.name});
-    }
-  }
+  trace.step.missing_grads = MissingGradsOf(
+      *layout_, trace.step.accesses,
+      [this](ParamId id) { return params_[id.index()].had_grad; },
+      [this](ParamId id) {
+        // What is no text of JSON is not told.
+        const std::string& name = params_[id.index()].spec.name;
+        return JsonText(name).empty() ? std::string() : name;
+      });
   return trace;
 }
 

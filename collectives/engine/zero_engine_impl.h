@@ -564,6 +564,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   std::vector<ParkedShard> parked_shards_;
   std::vector<ShardStore::ShardId> vacated_;  // gradients, while parked
   std::map<int32_t, std::shared_ptr<RunEvent>> lease_events_;  // if recorded
+  int64_t described_trace_ = 0;  // digest of its text
   std::unique_ptr<ShardStore> store_;
   std::vector<LoadTicket> ahead_;       // by ChunkId: of its last Gather
   std::vector<int32_t> held_in_place_;  // by ChunkId: leases of its home

@@ -233,8 +233,8 @@ std::vector<LeaseEnd> MemoryManager::OwnLeaseEnds() const {
   for (Uses& of : uses) {
     if (of.own.size() != of.ends.size()) continue;  // the step had no plan
     std::sort(of.own.begin(), of.own.end());
-    // Leases of one chunk are alike, so that ends which the trace has are not
-    // told, whichever lease ended there.
+    // Leases of one chunk are alike. An end at a time that the trace has is not
+    // told, whichever lease ended then.
     std::vector<int64_t> own;
     std::vector<size_t> left;
     for (size_t o = 0, t = 0; o < of.own.size() || t < of.ends.size();) {

@@ -49,8 +49,6 @@ struct SimulatedEngine {
   PlanPolicy policy = PlanPolicy::kAuto;
   // Slots that are taken for good, by TierIndex: homes, staging, leases, norm.
   std::array<Bytes, 3> settled;
-  std::array<Bytes, 3> home_bytes;  // of these, of states at home
-  std::array<Bytes, 3> budget;      // by TierIndex, for reports
   int64_t staging_slots = 0;
   int64_t fetch_slots = 0;  // of these, for fetches alone
   // The sum of squares on its way from the device, once a step; 0: no norm is

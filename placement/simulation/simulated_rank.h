@@ -37,8 +37,8 @@ namespace castor::internal {
 // How ranks meet for collectives, in the order in which they make them. All
 // come at the same time but for one thing: where a collective takes none, who
 // comes last finds it over at once, and what it has queued elsewhere for that
-// time follows, while for others it goes before. So two of them, one that comes
-// first and one that comes last, may be apart by what waits for what on a link.
+// time follows, while for others it goes before. So the first and the last rank
+// may differ by one wait on a link.
 struct Meetings {
   bool comes_last = false;
   // When the other of the two comes, if that is later.

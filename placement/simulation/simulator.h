@@ -46,9 +46,9 @@ namespace castor {
 struct SimulationOptions {
   // The first one is served on demand, later ones by plan. REQUIRES: >= 1.
   int steps = 4;
-  // Where given, this is what the engine plans of the first step, so that
-  // nobody plans it again. REQUIRES: it is one of its trace, the engine's
-  // problem and policy; it outlives the call.
+  // The engine's plan of the first step, if somebody has made the plan already.
+  // REQUIRES: a plan of that trace by the engine's problem and policy; it
+  // outlives the call.
   const Plan* plan = nullptr;
   // The first step is served by the plan already, as if another had come before
   // it. REQUIRES, then: there is a plan.
@@ -68,16 +68,16 @@ Result<SimulationResult> Simulate(const StepTrace& trace,
                                   const SimulatedEngine& engine,
                                   const TierModel& machine,
                                   const SimulationOptions& options = {});
-// Steps that differ, one after the other, in place of options.steps alike: one
-// that is not the one before it is served on demand from where it departs, and
-// planned anew once it is over. REQUIRES: there is one.
+// Steps that differ, one after the other, in place of options.steps alike. A
+// step unlike the step before is served on demand from the departure on, and
+// planned anew at its end. REQUIRES: there is one.
 Result<SimulationResult> SimulateSteps(std::span<const StepTrace* const> steps,
                                        const SimulatedEngine& engine,
                                        const TierModel& machine,
                                        const SimulationOptions& options = {});
 
-// What one of `ranks` ranks that share a machine has of it when all do the same
-// at the same time: an even part of memory, the optimizer's cores and the
+// A rank's share of a machine on which `ranks` ranks do the same at the same
+// time: an even part of memory, the optimizer's cores and the
 // drives; links to devices are its own. REQUIRES: ranks >= 1.
 TierModel ShareOfMachine(const TierModel& machine, int ranks);
 

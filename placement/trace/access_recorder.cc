@@ -4,9 +4,11 @@
 #include "placement/trace/access_recorder.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "chunk/base/check.h"
+#include "placement/trace/missing_grads.h"
 
 namespace castor {
 
@@ -174,22 +176,6 @@ void AccessRecorder::Compute(int64_t ns) {
       ns;
 }
 
-void AccessRecorder::NameMissingGrads(StepTrace* done) const {
-  std::vector<bool> closed(open_.size());
-  for (const Access& access : done->accesses) {
-    if (access.kind == AccessKind::kGradClose) {
-      closed[access.chunk.index()] = true;
-    }
-  }
-  for (size_t c = 0; c < closed.size(); ++c) {
-    const ChunkId chunk(static_cast<int32_t>(c));
-    if (!closed[c]) continue;
-    for (const ParamId param : layout_->chunk(chunk).params) {
-      if (!had_grad_[param.index()]) done->missing_grads.push_back({chunk, {}});
-    }
-  }
-}
-
 StepTrace AccessRecorder::Finish() {
   CloseGrads();
   EndMicroBatch();
@@ -213,7 +199,10 @@ StepTrace AccessRecorder::Finish() {
     done.compute_ns.clear();
     for (EvaluationPass& pass : done.evaluations) pass.compute_ns.clear();
   }
-  NameMissingGrads(&done);
+  done.missing_grads = MissingGradsOf(
+      *layout_, done.accesses,
+      [this](ParamId param) { return had_grad_[param.index()]; },
+      [](ParamId) { return std::string(); });
   std::fill(had_grad_.begin(), had_grad_.end(), false);
   leased_.clear();
   leased_before_ = leased_now_;

@@ -90,7 +90,6 @@ class AccessRecorder {
   void CloseInTurn();
   void CloseGrads();
   void EndMicroBatch();
-  void NameMissingGrads(StepTrace* done) const;
 
   // Whether a gradient that is complete in this micro-batch is reduced.
   bool Reduces() const { return !whole_grads_ || last_micro_batch_; }

@@ -4,8 +4,8 @@
 #ifndef CASTOR_TESTS_SUPPORT_GOLDEN_GOLDEN_H_
 #define CASTOR_TESTS_SUPPORT_GOLDEN_GOLDEN_H_
 
-// Forecasts that are kept as files, so that a change shows what it changes. A
-// line is a case: its name, a tab, and what was foretold.
+// Forecasts in files. A changed forecast shows as a changed line of a file. A
+// line holds the name of a case, a tab, and the forecast.
 
 #include <string>
 #include <string_view>
