@@ -17,6 +17,9 @@
 #include "chunk/text/units_text.h"
 #include "collectives/answers/simulated_engine_of.h"
 #include "collectives/sealing/seal_plan.h"
+#include "placement/plan.h"
+#include "placement/policy/plan_cost.h"
+#include "placement/simulation/simulated_engine.h"
 #include "placement/simulation/simulator.h"
 #include "placement/trace.h"
 
@@ -38,8 +41,25 @@ Status CheckRoom(Bytes budget, const ChunkLayout& layout,
       BudgetText(budget), FormatBytes(largest)));
 }
 
-// Fills in all that is foretold without a machine. Infeasible where it does
-// not fit.
+Result<StepForecast> ForecastStep(const PlanProblem& problem, PlanPolicy policy,
+                                  const StepTrace& step) {
+  StepForecast forecast;
+  CASTOR_ASSIGN_OR_RETURN(forecast.plan,
+                          PlanStep(policy, step.accesses, problem));
+  const Plan& plan = forecast.plan.plan;
+  forecast.fetches = ForeseeFetches(step.accesses, problem, plan);
+  for (const double cost : StepFetchCosts(problem, plan)) {
+    forecast.fetch_cost += cost;
+  }
+  for (size_t k = 0; k < problem.slots.size(); ++k) {
+    const int64_t slots = plan.ShardSlots(k);
+    forecast.shard_slots += slots;
+    forecast.shards += slots * problem.ShardsPerSlot(k);
+  }
+  return forecast;
+}
+
+// What Seal takes, and the plan. Infeasible where it does not fit.
 Status PlanInto(const ForetellRequest& request, Foretold* told) {
   const EngineRequest& engine = request.engine;
   const StepTrace& step = *request.steps.front();
@@ -47,23 +67,41 @@ Status PlanInto(const ForetellRequest& request, Foretold* told) {
       CheckRoom(engine.options.device_budget, *request.layout, step));
   CASTOR_ASSIGN_OR_RETURN(SealForecast seal,
                           ForecastSeal(engine, *request.layout));
-  CASTOR_ASSIGN_OR_RETURN(told->forecast,
-                          ForecastStep(seal, engine.options, step));
+  CASTOR_ASSIGN_OR_RETURN(
+      told->forecast,
+      ForecastStep(seal.memory.problem, engine.options.policy, step));
   told->seal = std::move(seal);
   return OkStatus();
 }
 
-Status SimulateInto(const ForetellRequest& request, Foretold* told) {
-  const ForetoldMachine& machine = *request.machine;
-  CASTOR_ASSIGN_OR_RETURN(
-      told->simulated,
-      SimulateSteps(request.steps,
-                    SimulatedEngineOf(*told->seal, request.engine.options),
-                    ShareOfMachine(machine.speeds, machine.ranks_per_host),
-                    {.plan = &told->forecast->plan.plan,
-                     .begins_planned = request.begins_planned,
-                     .trainer = machine.trainer,
-                     .device_memory = machine.device_memory}));
+// The steps, and their times where there is a machine.
+Status RunInto(const ForetellRequest& request, Foretold* told) {
+  const SimulatedEngine engine =
+      SimulatedEngineOf(*told->seal, request.engine.options);
+  const Plan* const plan = &told->forecast->plan.plan;
+  StepRanks ranks{.world = request.engine.world};
+  std::optional<TierModel> speeds;
+  if (request.machine) {
+    const ForetoldMachine& machine = *request.machine;
+    speeds = machine.speeds;
+    ranks.per_host = machine.ranks_per_host;
+    CASTOR_ASSIGN_OR_RETURN(
+        told->run,
+        SimulateSteps(request.steps, engine,
+                      ShareOfMachine(machine.speeds, machine.ranks_per_host),
+                      {.plan = plan,
+                       .trainer = machine.trainer,
+                       .device_memory = machine.device_memory}));
+  } else {
+    CASTOR_ASSIGN_OR_RETURN(told->run, CountSteps(request.steps, engine, plan));
+  }
+  const std::vector<int64_t>& compute_ns = request.steps.back()->compute_ns;
+  told->times =
+      TimesOf(told->run->steady().traffic, ranks,
+              std::accumulate(compute_ns.begin(), compute_ns.end(), int64_t{0}),
+              speeds);
+  told->timed = request.machine &&
+                (told->times.unknown.empty() || !request.machine->needs_all);
   return OkStatus();
 }
 
@@ -72,33 +110,13 @@ Status SimulateInto(const ForetellRequest& request, Foretold* told) {
 Result<Foretold> Foretell(const ForetellRequest& request) {
   CASTOR_CHECK(!request.steps.empty() && request.layout != nullptr);
   Foretold told;
-  const auto ends = [](Status status) -> Result<Foretold> {
-    if (status.code() != ErrorCode::kInfeasible) return status;
-    Foretold refused;
-    refused.fits = std::move(status);
-    return refused;
-  };
-  if (Status planned = PlanInto(request, &told); !planned.ok()) {
-    return ends(std::move(planned));
-  }
-  const std::vector<int64_t>& compute_ns = request.steps.front()->compute_ns;
-  std::optional<TierModel> speeds;
-  StepRanks ranks{.world = request.engine.world};
-  if (request.machine) {
-    speeds = request.machine->speeds;
-    ranks.per_host = request.machine->ranks_per_host;
-  }
-  told.times =
-      TimesOf(told.forecast->traffic, ranks,
-              std::accumulate(compute_ns.begin(), compute_ns.end(), int64_t{0}),
-              speeds);
-  if (request.machine &&
-      (told.times.unknown.empty() || !request.machine->needs_all)) {
-    if (Status simulated = SimulateInto(request, &told); !simulated.ok()) {
-      return ends(std::move(simulated));
-    }
-  }
-  return told;
+  Status fits = PlanInto(request, &told);
+  if (fits.ok()) fits = RunInto(request, &told);
+  if (fits.ok()) return told;
+  if (fits.code() != ErrorCode::kInfeasible) return fits;
+  Foretold refused;
+  refused.fits = std::move(fits);
+  return refused;
 }
 
 PlanFile PlanFileOf(const EngineRequest& request, const std::string& model,

@@ -21,6 +21,8 @@
 #include "collectives/answers/seal_forecast.h"
 #include "collectives/answers/step_times.h"
 #include "collectives/zero_options.h"
+#include "placement/planner/step_planner.h"
+#include "placement/policy/fetch_forecast.h"
 #include "placement/simulation/simulation_result.h"
 #include "placement/tier_model.h"
 #include "placement/trace/step_trace.h"
@@ -38,8 +40,8 @@ struct ForetoldMachine {
   SimTrainer trainer = SimTrainer::kStream;
   // The device's memory, for the engine's kernels; empty: they take no time.
   std::optional<LinkModel> device_memory = {};
-  // Nothing is simulated where the machine does not know a speed that the step
-  // needs; else what is unknown takes no time.
+  // A run is not timed where the machine does not know a speed that the last
+  // step needs; else what is unknown takes no time.
   bool needs_all = false;
 };
 
@@ -48,23 +50,35 @@ struct ForetellRequest {
   // Of the engine's options (layout_choice.h). Outlives the call.
   const ChunkLayout* layout = nullptr;
   // Made one after the other, which tells the trainer's habits too: whether it
-  // updates early, evaluates, and where its leases end. The plan is for the
-  // first of them. At least one; they outlive the call.
+  // updates early, evaluates, and where its leases end. The first one is served
+  // on demand, and the plan is made of it. At least one; they outlive the call.
   std::vector<const StepTrace*> steps;
-  // The first step follows its plan, as if another like it had come before;
-  // else it is served on demand.
-  bool begins_planned = false;
   std::optional<ForetoldMachine> machine = {};  // empty: times are unknown
+};
+
+// The engine's plan of a step, and what follows from the plan alone.
+struct StepForecast {
+  StepPlan plan;
+  // When its fetches are there; empty where links or times are unknown.
+  std::optional<FetchForecast> fetches;
+  double fetch_cost = 0;  // in the unit of its certificate
+  // Gathered slots that hold copies of shards, and of how many at most.
+  int64_t shard_slots = 0;
+  int64_t shards = 0;
 };
 
 struct Foretold {
   Status fits;  // or Infeasible, and why
-  // Where the engine and its first step fit.
+  // The rest is there where the engine and its steps fit.
   std::optional<SealForecast> seal;
   std::optional<StepForecast> forecast;  // of the first step
-  StepTimes times;                       // of it
-  // Of all steps, where a machine was given.
-  std::optional<SimulationResult> simulated;
+  // All steps: what they move, and the most bytes in use at one time from Seal
+  // on. That is less of the device than Seal takes where gathered slots are
+  // never all in use.
+  std::optional<SimulationResult> run;
+  StepTimes times;  // of the last step
+  // The run tells how long steps take, too.
+  bool timed = false;
 };
 
 // Fails as ForecastSeal and Simulate do, but that Infeasible is an answer.

@@ -84,6 +84,7 @@ SimulatedEngine SimulatedEngineOf(const SealForecast& seal,
     chunk.gathered_grad =
         BytesOf(info.size, sharding.dtype(StateKind::kGrad, group));
     if (group.trainable) {
+      chunk.updated = elements;
       chunk.update_traffic = UpdateBytes(sharding.update_pass(group), elements);
     }
     for (size_t k = 0; k < kStateKinds; ++k) {

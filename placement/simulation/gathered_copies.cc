@@ -153,7 +153,6 @@ Status GatheredCopies::Gather(ChunkId chunk, RunCause cause) {
   copy.slot = std::move(slot);
   copy.cause = cause;
   copy.used = false;
-  ++counts_.gathers;
   counts_.prefetched += cause == RunCause::kPrefetch;
   return OkStatus();
 }

@@ -7,10 +7,8 @@
 // The gathered slots of a rank and what is in them, without memory: the moves
 // of offload/memory_manager.h, access by access, as the plan has them, and on
 // demand in the first step, where a step departs from the plan and in
-// evaluations. Every move is told to a CopySource, which says when it is over;
-// what is decided never depends on that. So a simulated rank, whose moves take
-// time, and a replay that only counts them (placement/simulation/copy_replay.h)
-// do the same. Owner thread only.
+// evaluations. A CopySource makes each move and says when the move is over; no
+// decision depends on that time. Owner thread only.
 
 #include <cstdint>
 #include <deque>
@@ -64,8 +62,6 @@ class GatheredCopies {
     RunCause cause = RunCause::kNone;
   };
   struct Counts {
-    int64_t gathers = 0;
-    int64_t fetches = 0;  // homes read for these, or for copies of shards
     int64_t prefetched_fetches = 0;
     int64_t prefetched = 0;  // gathers
     int64_t cancelled = 0;   // of these, taken back before they began
@@ -150,7 +146,6 @@ class GatheredCopies {
   void Drop(ChunkId chunk);
   void FetchShard(ChunkId chunk, RunCause cause);
   void CountFetch(RunCause cause) {
-    ++counts_.fetches;
     counts_.prefetched_fetches += cause == RunCause::kPrefetch;
   }
 

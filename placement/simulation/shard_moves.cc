@@ -29,20 +29,23 @@ void QueueTraffic(SimLane& lane, Wires* wires, Traffic traffic, Bytes bytes) {
   });
 }
 
-ShardMoves::ShardMoves(EventLoop* loop, Wires* wires,
-                       const SimulatedEngine* engine)
-    : wires_(wires),
+ShardMoves::ShardMoves(EventLoop* loop, SimLane::Kind lanes, Wires* wires,
+                       const SimulatedEngine* engine,
+                       std::vector<StepTraffic>* traffic)
+    : timed_(lanes == SimLane::Kind::kQueue),
+      wires_(wires),
       engine_(engine),
+      traffic_(traffic),
       drive_(loop, wires),
       shards_(engine->chunks.size()),
       ahead_loads_(engine->chunks.size()),
       staging_(
           static_cast<size_t>(engine->staging_slots - engine->fetch_slots)),
       fetch_staging_(static_cast<size_t>(engine->fetch_slots)),
-      to_device_(loop),
-      back_to_device_(loop),
-      from_device_(loop),
-      ahead_(loop) {}
+      to_device_(loop, lanes),
+      back_to_device_(loop, lanes),
+      from_device_(loop, lanes),
+      ahead_(loop, lanes) {}
 
 void ShardMoves::AddReader(ChunkId chunk, StateKind state, SimEvent reader) {
   std::vector<SimEvent>& readers = At(chunk, state).readers;
@@ -74,8 +77,9 @@ SimEvent ShardMoves::TakeFrom(std::deque<SimEvent>& slots) {
   return slot;
 }
 
-SimEvent ShardMoves::Copy(SimLane& lane, Tier from, Tier to, Bytes bytes) {
-  Count(from, to, bytes);
+SimEvent ShardMoves::Copy(SimLane& lane, ChunkId chunk, Tier from, Tier to,
+                          Bytes bytes) {
+  Count(chunk, from, to, bytes);
   QueueTraffic(lane, wires_,
                to == Tier::kDevice ? Traffic::kToDevice : Traffic::kFromDevice,
                bytes);
@@ -87,8 +91,9 @@ SimEvent ShardMoves::MoveExtent(ChunkId chunk, StateKind state, bool read,
                                 DriveQueue::Ticket* ticket) {
   const SimulatedState& facts = Facts(chunk, state);
   const Bytes extent = RoundUp(facts.bytes, kDriveBlock);
-  Count(read ? Tier::kNvme : Tier::kHost, read ? Tier::kHost : Tier::kNvme,
-        extent);
+  Count(chunk, read ? Tier::kNvme : Tier::kHost,
+        read ? Tier::kHost : Tier::kNvme, extent);
+  if (!timed_) return SimEvent();
   return drive_.Move(read ? Traffic::kDriveRead : Traffic::kDriveWrite,
                      facts.offset, extent, start, priority, ticket);
 }
@@ -109,7 +114,7 @@ SimEvent ShardMoves::Load(ChunkId chunk, StateKind state, Bytes size,
   }
   SimEvent end;
   if (ahead) {
-    Count(Tier::kHost, Tier::kDevice, size);
+    Count(chunk, Tier::kHost, Tier::kDevice, size);
     load->size = size;
     load->extent = RoundUp(Facts(chunk, state).bytes, kDriveBlock);
     ahead_.Wait(after);
@@ -127,7 +132,7 @@ SimEvent ShardMoves::Load(ChunkId chunk, StateKind state, Bytes size,
   } else {
     to_device_.Wait(after);
     to_device_.Wait(there);
-    end = Copy(to_device_, Tier::kHost, Tier::kDevice, size);
+    end = Copy(to_device_, chunk, Tier::kHost, Tier::kDevice, size);
   }
   if (drive) {
     FetchSlots().push_back(end);
@@ -148,10 +153,10 @@ bool ShardMoves::Cancel(ChunkId chunk) {
     return false;
   }
   load->phase = AheadLoad::Phase::kCancelled;
-  moved_[TierIndex(Tier::kHost)][TierIndex(Tier::kDevice)] -= load->size;
+  Count(chunk, Tier::kHost, Tier::kDevice, load->size, -1);
   // What has not gone to the drive need not.
   if (drive_.Cancel(load->read)) {
-    moved_[TierIndex(Tier::kNvme)][TierIndex(Tier::kHost)] -= load->extent;
+    Count(chunk, Tier::kNvme, Tier::kHost, load->extent, -1);
   }
   return true;
 }
@@ -161,12 +166,12 @@ SimEvent ShardMoves::Store(ChunkId chunk, StateKind state, Bytes size,
   from_device_.Wait(after);
   if (home(chunk, state) != Tier::kNvme) {
     from_device_.Wait(WriteReady(chunk, state));
-    SimEvent end = Copy(from_device_, Tier::kDevice, Tier::kHost, size);
+    SimEvent end = Copy(from_device_, chunk, Tier::kDevice, Tier::kHost, size);
     SetWritten(chunk, state, end);
     return end;
   }
   from_device_.Wait(TakeFrom(staging_));
-  SimEvent copied = Copy(from_device_, Tier::kDevice, Tier::kHost, size);
+  SimEvent copied = Copy(from_device_, chunk, Tier::kDevice, Tier::kHost, size);
   const SimEvent end =
       MoveExtent(chunk, state, false, Both(WriteReady(chunk, state), copied),
                  DrivePriority::kWriteBack);
@@ -200,7 +205,8 @@ SimEvent ShardMoves::Arrive(const Request& request, const SimEvent& staging) {
   if (request.mode == Mode::kScratch) {
     from_device_.Wait(staging);
     from_device_.Wait(request.after);
-    return Copy(from_device_, Tier::kDevice, Tier::kHost, request.size);
+    return Copy(from_device_, request.chunk, Tier::kDevice, Tier::kHost,
+                request.size);
   }
   const ChunkId chunk = request.chunk;
   const StateKind state = request.state;
@@ -224,7 +230,7 @@ SimEvent ShardMoves::Arrive(const Request& request, const SimEvent& staging) {
   from_device_.Wait(staging);
   from_device_.Wait(written);
   const SimEvent read =
-      Copy(from_device_, Tier::kDevice, Tier::kHost, request.size);
+      Copy(from_device_, chunk, Tier::kDevice, Tier::kHost, request.size);
   AddReader(chunk, state, read);
   return read;
 }
@@ -251,7 +257,8 @@ void ShardMoves::Close(const Window& window, const SimEvent& after) {
   } else if (!read_only) {
     back_to_device_.Wait(used);
     back_to_device_.Wait(WriteReady(chunk, state));
-    end = Copy(back_to_device_, Tier::kHost, Tier::kDevice, request.size);
+    end =
+        Copy(back_to_device_, chunk, Tier::kHost, Tier::kDevice, request.size);
     SetWritten(chunk, state, end);
   }
   staging_.push_back(end);

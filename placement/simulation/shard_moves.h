@@ -21,6 +21,7 @@
 #include "chunk/base/units.h"
 #include "placement/run_event.h"
 #include "placement/simulation/simulated_engine.h"
+#include "placement/simulation/step_traffic.h"
 #include "placement/timeline/drive_queue.h"
 #include "placement/timeline/event_loop.h"
 #include "placement/timeline/sim_lane.h"
@@ -49,10 +50,12 @@ class ShardMoves {
     SimEvent staging;  // where it is staged: the slot's
     bool staged = false;
   };
-  using Moved = std::array<std::array<Bytes, 3>, 3>;
 
-  // All outlive it, and it all that it queued.
-  ShardMoves(EventLoop* loop, Wires* wires, const SimulatedEngine* engine);
+  // All outlive it, and it all that it queued. What it moves is added to
+  // `traffic`, by ChunkId; loads that are taken back are taken off.
+  // Lanes of kThread: nothing takes time, and what is queued is over at once.
+  ShardMoves(EventLoop* loop, SimLane::Kind lanes, Wires* wires,
+             const SimulatedEngine* engine, std::vector<StepTraffic>* traffic);
 
   bool has(ChunkId chunk, StateKind state) const {
     return Facts(chunk, state).bytes > Bytes(0);
@@ -83,9 +86,6 @@ class ShardMoves {
   // Infeasible where there are fewer staging slots than they take.
   Result<std::vector<Window>> Open(std::span<const Request> requests);
   void Close(const Window& window, const SimEvent& after);
-
-  // Since the start; loads that were taken back do not count.
-  const Moved& moved() const { return moved_; }
 
  private:
   struct Shard {
@@ -118,23 +118,27 @@ class ShardMoves {
   std::deque<SimEvent>& FetchSlots() {
     return engine_->fetch_slots > 0 ? fetch_staging_ : staging_;
   }
-  void Count(Tier from, Tier to, Bytes bytes) {
-    moved_[TierIndex(from)][TierIndex(to)] += bytes;
+  // `transfers`: -1 takes one off.
+  void Count(ChunkId chunk, Tier from, Tier to, Bytes bytes,
+             int transfers = 1) {
+    (*traffic_)[chunk.index()].on(from, to) +=
+        LinkTraffic{bytes * transfers, transfers};
   }
-  SimEvent Copy(SimLane& lane, Tier from, Tier to, Bytes bytes);
+  SimEvent Copy(SimLane& lane, ChunkId chunk, Tier from, Tier to, Bytes bytes);
   SimEvent MoveExtent(ChunkId chunk, StateKind state, bool read,
                       const SimEvent& start, DrivePriority priority,
                       DriveQueue::Ticket* ticket = nullptr);
 
+  const bool timed_;
   Wires* const wires_;
   const SimulatedEngine* const engine_;
+  std::vector<StepTraffic>* const traffic_;
   DriveQueue drive_;
   std::vector<std::array<Shard, kStateKinds>> shards_;   // by ChunkId
   std::vector<std::shared_ptr<AheadLoad>> ahead_loads_;  // by ChunkId
   // Slots that are here, the longest first.
   std::deque<SimEvent> staging_;
   std::deque<SimEvent> fetch_staging_;
-  Moved moved_;
   SimLane to_device_;
   SimLane back_to_device_;
   SimLane from_device_;

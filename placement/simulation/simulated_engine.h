@@ -31,6 +31,7 @@ struct SimulatedChunk {
   std::array<SimulatedState, kStateKinds> states;  // by StateKind
   Bytes gathered;                                  // parameters, when whole
   Bytes gathered_grad;                             // its gradient, when whole
+  Elements updated;  // that this rank's optimizer works on
   // Bytes of memory that a pass of the optimizer reads and writes.
   Bytes update_traffic;
 };

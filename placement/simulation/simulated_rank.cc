@@ -17,6 +17,8 @@
 namespace castor::internal {
 namespace {
 
+const TierModel kInstantMachine;
+
 int64_t RingNs(const std::optional<RingModel>& ring, Bytes bytes, int world) {
   if (!ring) return 0;
   return std::llround(RingSeconds(*ring, 1, bytes, world) * 1e9);
@@ -28,18 +30,33 @@ SimulatedRank::SimulatedRank(const SimulatedEngine* engine,
                              const TierModel* machine, SimTrainer trainer,
                              const std::optional<LinkModel>& device_memory,
                              Meetings* meetings)
+    : SimulatedRank(engine, machine,
+                    trainer == SimTrainer::kThread ? SimLane::Kind::kThread
+                                                   : SimLane::Kind::kQueue,
+                    SimLane::Kind::kQueue, device_memory, meetings) {}
+
+SimulatedRank::SimulatedRank(const SimulatedEngine* engine, Meetings* meetings)
+    : SimulatedRank(engine, &kInstantMachine, SimLane::Kind::kThread,
+                    SimLane::Kind::kThread, std::nullopt, meetings) {}
+
+SimulatedRank::SimulatedRank(const SimulatedEngine* engine,
+                             const TierModel* machine, SimLane::Kind trainer,
+                             SimLane::Kind lanes,
+                             const std::optional<LinkModel>& device_memory,
+                             Meetings* meetings)
     : engine_(engine),
       machine_(machine),
       meetings_(meetings),
+      timed_(lanes == SimLane::Kind::kQueue),
       wires_(&loop_, *machine, device_memory),
-      moves_(&loop_, &wires_, engine),
+      traffic_(engine->chunks.size()),
+      moves_(&loop_, lanes, &wires_, engine, &traffic_),
       copies_(&engine->problem, engine->slot_bytes, this),
-      trainer_(&loop_, trainer == SimTrainer::kThread ? SimLane::Kind::kThread
-                                                      : SimLane::Kind::kQueue),
-      comm_(&loop_),
-      reduce_(&loop_),
-      host_(&loop_),
-      device_(&loop_),
+      trainer_(&loop_, trainer),
+      comm_(&loop_, lanes),
+      reduce_(&loop_, lanes),
+      host_(&loop_, lanes),
+      device_(&loop_, lanes),
       held_in_place_(engine->chunks.size()),
       grads_(engine->chunks.size()) {}
 
@@ -53,6 +70,14 @@ std::array<int64_t, kSimResources> SimulatedRank::busy_ns() const {
               wires_.busy_ns(Traffic::kMemoryPass),
           collectives_ns_,
           wires_.busy_ns(Traffic::kDevice)};
+}
+
+std::vector<StepTraffic> SimulatedRank::TakeTraffic(StepTraffic* all) {
+  std::vector<StepTraffic> taken(traffic_.size());
+  std::swap(taken, traffic_);
+  *all = std::exchange(other_traffic_, {});
+  for (const StepTraffic& of_chunk : taken) *all += of_chunk;
+  return taken;
 }
 
 Status SimulatedRank::MakeStep(const StepTrace& step,
@@ -256,7 +281,7 @@ void SimulatedRank::WaitOn(const SimEvent& ready, RunCause cause) {
 }
 
 void SimulatedRank::Compute(int64_t ns) {
-  if (ns == 0) return;
+  if (ns == 0 || !timed_) return;
   trainer_.RunAsync([this, ns](const SimSource& source) {
     loop_.At(loop_.FromNow(ns), [this, ns, source] {
       compute_ns_ += ns;
@@ -266,16 +291,24 @@ void SimulatedRank::Compute(int64_t ns) {
 }
 
 void SimulatedRank::QueueCollective(SimLane& lane, Collective which,
-                                    Bytes bytes, int ranks) {
-  wire_sent_ += bytes / ranks * (ranks - 1);
-  const int64_t ns =
-      RingNs(which == Collective::kAllGather ? machine_->all_gather
-                                             : machine_->reduce_scatter,
-             bytes, ranks);
-  QueueExchange(lane, ns);
+                                    ChunkId chunk, Bytes bytes, int ranks) {
+  StepTraffic& traffic = traffic_[chunk.index()];
+  const LinkTraffic sent = {bytes / ranks * (ranks - 1), 1};
+  if (which == Collective::kAllGather) {
+    traffic.all_gather += sent;
+    traffic.all_gather_steps += ranks - 1;
+  } else {
+    traffic.reduce_scatter += sent;
+    traffic.reduce_scatter_steps += ranks - 1;
+  }
+  QueueExchange(lane, RingNs(which == Collective::kReduceScatter
+                                 ? machine_->reduce_scatter
+                                 : machine_->all_gather,
+                             bytes, ranks));
 }
 
 void SimulatedRank::QueueExchange(SimLane& lane, int64_t ns) {
+  if (!timed_) return;
   const size_t meeting = meetings_->own_ns.size();
   meetings_->own_ns.push_back(0);
   lane.RunAsync([this, meeting, ns](const SimSource& source) {
@@ -309,32 +342,39 @@ void SimulatedRank::Meet(size_t meeting, int64_t ns, const SimSource& source) {
 SimEvent SimulatedRank::Gather(ChunkId chunk, const SimEvent& after,
                                RunCause cause) {
   const StateKind kind = StateKind::kParam;
+  ++traffic_[chunk.index()].gathers;
+  ++traffic_[chunk.index()].fetches;
   const Bytes kept = moves_.bytes(chunk, kind);
   if (engine_->param_ranks == 1) {
     return moves_.Load(chunk, kind, kept, after, cause);
   }
   if (moves_.home(chunk, kind) == Tier::kDevice) {
-    SimEvent gathered = GatherFrom(moves_.written(chunk, kind), chunk, after);
+    SimEvent gathered = AllGather(moves_.written(chunk, kind), chunk, after);
     moves_.AddReader(chunk, kind, gathered);
     return gathered;
   }
-  comm_.Wait(moves_.Load(chunk, kind, kept, after, cause));
-  QueueCollective(comm_, Collective::kAllGather, Facts(chunk).gathered,
-                  engine_->param_ranks);
-  return comm_.Record();
+  return AllGather(moves_.Load(chunk, kind, kept, after, cause), chunk,
+                   SimEvent());
 }
 
 SimEvent SimulatedRank::FetchShard(ChunkId chunk, const SimEvent& after,
                                    RunCause cause) {
+  ++traffic_[chunk.index()].fetches;
   const StateKind kind = StateKind::kParam;
   return moves_.Load(chunk, kind, moves_.bytes(chunk, kind), after, cause);
 }
 
 SimEvent SimulatedRank::GatherFrom(const SimEvent& ready, ChunkId chunk,
                                    const SimEvent& after) {
+  ++traffic_[chunk.index()].gathers;
+  return AllGather(ready, chunk, after);
+}
+
+SimEvent SimulatedRank::AllGather(const SimEvent& ready, ChunkId chunk,
+                                  const SimEvent& after) {
   comm_.Wait(after);
   comm_.Wait(ready);
-  QueueCollective(comm_, Collective::kAllGather, Facts(chunk).gathered,
+  QueueCollective(comm_, Collective::kAllGather, chunk, Facts(chunk).gathered,
                   engine_->param_ranks);
   return comm_.Record();
 }
@@ -351,6 +391,7 @@ void SimulatedRank::DirectUsed(ChunkId chunk, SimEvent last_use) {
 void SimulatedRank::Agree() {
   comm_.Wait(reduce_.Record());
   if (CountsNorm()) {
+    other_traffic_.norm += engine_->norm;
     QueueTraffic(device_, &wires_, Traffic::kFromDevice, engine_->norm);
   }
   const SimEvent fetched = device_.Record();
@@ -363,10 +404,12 @@ void SimulatedRank::Agree() {
   const int64_t words = engine_->agreed_words;
   const int64_t slice =
       words * (engine_->rank + 1) / world - words * engine_->rank / world;
-  if (world > 1) {
-    wire_sent_ += Bytes(8) * (words - slice + slice * (world - 1));
-  }
   const Bytes bytes = Bytes(8) * words;
+  if (world > 1) {
+    other_traffic_.agreed += bytes;
+    other_traffic_.agreement +=
+        Bytes(8) * (words - slice + slice * (world - 1));
+  }
   QueueExchange(comm_, RingNs(machine_->reduce_scatter, bytes, world) +
                            RingNs(machine_->all_gather, bytes, world));
   loop_.RunUntil(comm_.Record());

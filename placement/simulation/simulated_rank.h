@@ -24,6 +24,7 @@
 #include "placement/simulation/shard_moves.h"
 #include "placement/simulation/simulated_engine.h"
 #include "placement/simulation/simulation_result.h"
+#include "placement/simulation/step_traffic.h"
 #include "placement/tier_model.h"
 #include "placement/timeline/event_loop.h"
 #include "placement/timeline/sim_lane.h"
@@ -53,17 +54,13 @@ class SimulatedRank final : private CopySource {
                 SimTrainer trainer,
                 const std::optional<LinkModel>& device_memory,
                 Meetings* meetings);
+  // One for which nothing takes time: what is queued is over at once.
+  SimulatedRank(const SimulatedEngine* engine, Meetings* meetings);
 
   // This is the plan of steps that are like this one. Both outlive the rank.
   void Know(const StepTrace& step, const Plan& plan) {
     known_step_ = &step;
     known_plan_ = &plan;
-  }
-  // As if such a step had been planned, and had ended. To be called before the
-  // first step. REQUIRES: one is known.
-  void AdoptKnown() {
-    copies_.Adopt(known_step_->accesses, *known_plan_);
-    copies_.BeginStep();
   }
   // Makes the next step, until its end is queued; `ended` is called when the
   // trainer's lane gets there. Infeasible as Simulate. REQUIRES: the trace is
@@ -78,13 +75,19 @@ class SimulatedRank final : private CopySource {
   const std::array<SimulatedStall, kRunCauses>& stalls() const {
     return stalls_;
   }
-  const ShardMoves::Moved& moved() const { return moves_.moved(); }
-  Bytes wire_sent() const { return wire_sent_; }
+  // What was asked for since the last call, or the start: by ChunkId, and all
+  // together with what is of no chunk.
+  std::vector<StepTraffic> TakeTraffic(StepTraffic* all);
   int64_t reduce_scatters() const { return reduce_scatters_; }
   std::array<int64_t, kSimResources> busy_ns() const;
   Bytes gathered_peak() const { return copies_.peak(); }
 
  private:
+  SimulatedRank(const SimulatedEngine* engine, const TierModel* machine,
+                SimLane::Kind trainer, SimLane::Kind lanes,
+                const std::optional<LinkModel>& device_memory,
+                Meetings* meetings);
+
   struct Gradient {
     SimSlot slot;  // while open
     // When it is complete; none: when it is reduced.
@@ -100,7 +103,11 @@ class SimulatedRank final : private CopySource {
     bool begins = false;
     bool outlasts = false;  // the end of its use in the trace
   };
-  enum class Collective : uint8_t { kAllGather, kReduceScatter };
+  enum class Collective : uint8_t {
+    kAllGather,
+    kReduceScatter,
+    kJoin,  // an all-gather of reduced slices
+  };
 
   // CopySource.
   SimEvent Gather(ChunkId chunk, const SimEvent& after,
@@ -109,6 +116,10 @@ class SimulatedRank final : private CopySource {
                       RunCause cause) override;
   SimEvent GatherFrom(const SimEvent& ready, ChunkId chunk,
                       const SimEvent& after) override;
+  // All ranks' shards of the chunk, of which the own is there since `ready`,
+  // into a place that is free after `after`.
+  SimEvent AllGather(const SimEvent& ready, ChunkId chunk,
+                     const SimEvent& after);
   SimEvent DirectReady(ChunkId chunk) override;
   void DirectUsed(ChunkId chunk, SimEvent last_use) override;
   void Raise(ChunkId chunk) override { moves_.Raise(chunk); }
@@ -166,10 +177,14 @@ class SimulatedRank final : private CopySource {
   Result<SimEvent> UpdateOnHost(ChunkId chunk,
                                 const SimEvent* passing = nullptr);
   Status Refresh(ChunkId chunk);
-  // Among so many ranks, of what is `bytes` of all of them together.
-  void QueueCollective(SimLane& lane, Collective which, Bytes bytes, int ranks);
+  // Of the chunk, among so many ranks, of what is `bytes` of all of them
+  // together.
+  void QueueCollective(SimLane& lane, Collective which, ChunkId chunk,
+                       Bytes bytes, int ranks);
   void QueueExchange(SimLane& lane, int64_t ns);
   void Meet(size_t meeting, int64_t ns, const SimSource& source);
+  // A pass of the host over the chunk's gradient.
+  void QueueSum(ChunkId chunk, Bytes bytes);
   // A kernel of the engine on the device.
   void QueueKernel(SimLane& lane, Bytes traffic) {
     QueueTraffic(lane, &wires_, Traffic::kDevice, traffic);
@@ -178,10 +193,13 @@ class SimulatedRank final : private CopySource {
   const SimulatedEngine* const engine_;
   const TierModel* const machine_;
   Meetings* const meetings_;
+  const bool timed_;
   const StepTrace* known_step_ = nullptr;
   const Plan* known_plan_ = nullptr;
   EventLoop loop_;
   Wires wires_;
+  std::vector<StepTraffic> traffic_;  // by ChunkId
+  StepTraffic other_traffic_;         // of no chunk
   ShardMoves moves_;
   GatheredCopies copies_;
   SimLane trainer_;
@@ -196,7 +214,6 @@ class SimulatedRank final : private CopySource {
   size_t leases_followed_ = 0;
   std::vector<Gradient> grads_;  // by ChunkId
   std::array<SimulatedStall, kRunCauses> stalls_;
-  Bytes wire_sent_;
   int64_t reduce_scatters_ = 0;
   int64_t compute_ns_ = 0;
   int64_t collectives_ns_ = 0;

@@ -31,9 +31,10 @@ Result<SimEvent> SimulatedRank::Reduce(ChunkId chunk, bool last_micro_batch) {
     if (at_home) reduce_.Wait(moves_.WriteReady(chunk, StateKind::kGrad));
     reduce_.Wait(reduced);
     const Bytes whole = Facts(chunk).gathered_grad;
-    QueueCollective(reduce_, Collective::kReduceScatter, whole, engine_->world);
+    QueueCollective(reduce_, Collective::kReduceScatter, chunk, whole,
+                    engine_->world);
     if (engine_->joined_ranks > 1) {
-      QueueCollective(reduce_, Collective::kAllGather,
+      QueueCollective(reduce_, Collective::kJoin, chunk,
                       moves_.bytes(chunk, StateKind::kGrad),
                       engine_->joined_ranks);
     }
@@ -108,12 +109,16 @@ Result<SimEvent> SimulatedRank::DepositOnHost(ChunkId chunk,
   host_.Wait(part.ready);
   host_.Wait(total.ready);
   const Bytes counted = squares ? SquaresBytes(bytes) : Bytes(0);
-  QueueTraffic(host_, &wires_, Traffic::kMemoryPass,
-               DepositBytes(bytes, /*adds=*/true) + counted);
+  QueueSum(chunk, DepositBytes(bytes, /*adds=*/true) + counted);
   const SimEvent added = host_.Record();
   moves_.Close(total, added);
   moves_.Close(part, added);
   return part.ready;
+}
+
+void SimulatedRank::QueueSum(ChunkId chunk, Bytes bytes) {
+  traffic_[chunk.index()].sum_bytes += bytes;
+  QueueTraffic(host_, &wires_, Traffic::kMemoryPass, bytes);
 }
 
 // Chunks without a gradient in the last micro-batch, whose sums were complete
@@ -134,8 +139,7 @@ Status SimulatedRank::CountLeftSquares() {
     CASTOR_ASSIGN_OR_RETURN(const std::vector<ShardMoves::Window> windows,
                             moves_.Open({&request, 1}));
     host_.Wait(windows.front().ready);
-    QueueTraffic(host_, &wires_, Traffic::kMemoryPass,
-                 SquaresBytes(request.size));
+    QueueSum(chunk, SquaresBytes(request.size));
     moves_.Close(windows.front(), host_.Record());
   }
   return OkStatus();
@@ -167,6 +171,7 @@ void SimulatedRank::UpdateOnDevice(ChunkId chunk) {
   for (const StateKind state : written) {
     device_.Wait(moves_.WriteReady(chunk, state));
   }
+  traffic_[chunk.index()].updated_on_device += Facts(chunk).updated;
   QueueKernel(device_, Facts(chunk).update_traffic);
   const SimEvent done = device_.Record();
   moves_.AddReader(chunk, StateKind::kGrad, done);
@@ -198,8 +203,10 @@ Result<SimEvent> SimulatedRank::UpdateOnHost(ChunkId chunk,
   CASTOR_ASSIGN_OR_RETURN(const std::vector<ShardMoves::Window> windows,
                           moves_.Open(requests));
   for (const ShardMoves::Window& window : windows) host_.Wait(window.ready);
-  QueueTraffic(host_, &wires_, Traffic::kOptimizer,
-               Facts(chunk).update_traffic);
+  const Bytes pass = Facts(chunk).update_traffic;
+  traffic_[chunk.index()].updated_on_host += Facts(chunk).updated;
+  traffic_[chunk.index()].update_bytes += pass;
+  QueueTraffic(host_, &wires_, Traffic::kOptimizer, pass);
   const SimEvent done = host_.Record();
   for (const ShardMoves::Window& window : windows) moves_.Close(window, done);
   return passing != nullptr ? windows.front().ready : SimEvent();
@@ -213,14 +220,14 @@ Status SimulatedRank::Refresh(ChunkId chunk) {
   const int ranks = engine_->refreshed_ranks;
   if (moves_.home(chunk, kind) == Tier::kDevice) {
     comm_.Wait(moves_.WriteReady(chunk, kind));
-    QueueCollective(comm_, Collective::kAllGather, whole, ranks);
+    QueueCollective(comm_, Collective::kAllGather, chunk, whole, ranks);
     moves_.SetWritten(chunk, kind, comm_.Record());
     return OkStatus();
   }
   CASTOR_ASSIGN_OR_RETURN(const SimSlot slot, copies_.Borrow(chunk));
   comm_.Wait(moves_.Load(chunk, kind, whole / ranks, slot.free_after,
                          RunCause::kRefresh));
-  QueueCollective(comm_, Collective::kAllGather, whole, ranks);
+  QueueCollective(comm_, Collective::kAllGather, chunk, whole, ranks);
   const SimEvent gathered = comm_.Record();
   copies_.Return(slot, moves_.Store(chunk, kind, whole, gathered));
   return OkStatus();

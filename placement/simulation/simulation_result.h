@@ -15,6 +15,7 @@
 
 #include "chunk/base/units.h"
 #include "placement/run_event.h"
+#include "placement/simulation/step_traffic.h"
 
 namespace castor {
 
@@ -52,12 +53,7 @@ struct SimulatedStall {
 struct SimulatedStep {
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
-  // Bytes moved between tiers by what the step asked for: [from][to] by
-  // TierIndex. As EngineStats::moved.
-  std::array<std::array<Bytes, 3>, 3> moved;
-  Bytes wire_sent;  // to other ranks
-  int64_t gathers = 0;
-  int64_t fetches = 0;  // homes read for these, or for copies of shards
+  StepTraffic traffic;  // that the step asked for
   int64_t prefetched_fetches = 0;
   int64_t prefetched_gathers = 0;
   int64_t cancelled_gathers = 0;  // of these, taken back before they began
@@ -71,8 +67,12 @@ struct SimulatedStep {
 
   int64_t ns() const { return end_ns - begin_ns; }
   // Those that were asked for when somebody was there to wait for them.
-  int64_t demand_gathers() const { return gathers - prefetched_gathers; }
-  int64_t demand_fetches() const { return fetches - prefetched_fetches; }
+  int64_t demand_gathers() const {
+    return traffic.gathers - prefetched_gathers;
+  }
+  int64_t demand_fetches() const {
+    return traffic.fetches - prefetched_fetches;
+  }
   int64_t busy(SimResource resource) const {
     return busy_ns[static_cast<size_t>(resource)];
   }
@@ -87,6 +87,8 @@ struct SimulatedStep {
 
 struct SimulationResult {
   std::vector<SimulatedStep> steps;
+  // Of the last step, by ChunkId; what is of no chunk is in its traffic alone.
+  std::vector<StepTraffic> by_chunk;
   std::array<Bytes, 3> peak;  // by TierIndex, of all steps
   int64_t end_ns = 0;         // when all that was queued has run
 

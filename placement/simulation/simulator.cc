@@ -19,15 +19,8 @@ namespace {
 
 // What a rank has counted up to a moment of the simulation.
 struct Sums {
-  internal::ShardMoves::Moved moved;
-  Bytes wire_sent;
   internal::GatheredCopies::Counts counts;
   int64_t reduce_scatters = 0;
-
-  static Sums Of(const internal::SimulatedRank& rank) {
-    return {rank.moved(), rank.wire_sent(), rank.counts(),
-            rank.reduce_scatters()};
-  }
 };
 
 // And up to when the trainer's lane gets somewhere.
@@ -38,18 +31,11 @@ struct LaneSums {
 };
 
 SimulatedStep Between(const Sums& a, const Sums& b, const LaneSums& from,
-                      const LaneSums& to) {
+                      const LaneSums& to, const StepTraffic& traffic) {
   SimulatedStep step;
+  step.traffic = traffic;
   step.begin_ns = from.at_ns;
   step.end_ns = to.at_ns;
-  for (size_t i = 0; i < step.moved.size(); ++i) {
-    for (size_t j = 0; j < step.moved[i].size(); ++j) {
-      step.moved[i][j] = b.moved[i][j] - a.moved[i][j];
-    }
-  }
-  step.wire_sent = b.wire_sent - a.wire_sent;
-  step.gathers = b.counts.gathers - a.counts.gathers;
-  step.fetches = b.counts.fetches - a.counts.fetches;
   step.prefetched_fetches =
       b.counts.prefetched_fetches - a.counts.prefetched_fetches;
   step.prefetched_gathers = b.counts.prefetched - a.counts.prefetched;
@@ -67,6 +53,34 @@ SimulatedStep Between(const Sums& a, const Sums& b, const LaneSums& from,
   return step;
 }
 
+Result<SimulationResult> MakeSteps(std::span<const StepTrace* const> steps,
+                                   const SimulatedEngine& engine,
+                                   const Plan* plan,
+                                   internal::SimulatedRank& rank) {
+  if (plan != nullptr) rank.Know(*steps.front(), *plan);
+  std::vector<Sums> sums(1);
+  std::vector<LaneSums> lane(1);
+  lane.reserve(steps.size() + 1);
+  std::vector<StepTraffic> traffic(steps.size());
+  SimulationResult result;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    CASTOR_RETURN_IF_ERROR(rank.MakeStep(*steps[i], [&rank, &lane] {
+      lane.push_back({rank.now_ns(), rank.busy_ns(), rank.stalls()});
+    }));
+    sums.push_back({rank.counts(), rank.reduce_scatters()});
+    result.by_chunk = rank.TakeTraffic(&traffic[i]);
+  }
+  rank.Finish();
+  for (size_t i = 0; i < steps.size(); ++i) {
+    result.steps.push_back(
+        Between(sums[i], sums[i + 1], lane[i], lane[i + 1], traffic[i]));
+  }
+  result.peak = engine.settled;
+  result.peak[TierIndex(Tier::kDevice)] += rank.gathered_peak();
+  result.end_ns = rank.now_ns();
+  return result;
+}
+
 // What one rank does, as far as others are where `meetings` says.
 Result<SimulationResult> SimulateRank(std::span<const StepTrace* const> steps,
                                       const SimulatedEngine& engine,
@@ -76,30 +90,7 @@ Result<SimulationResult> SimulateRank(std::span<const StepTrace* const> steps,
   meetings->own_ns.clear();
   internal::SimulatedRank rank(&engine, &machine, options.trainer,
                                options.device_memory, meetings);
-  if (options.plan != nullptr) rank.Know(*steps.front(), *options.plan);
-  std::vector<Sums> sums(1);
-  std::vector<LaneSums> lane(1);
-  lane.reserve(steps.size() + 1);
-  if (options.begins_planned) {
-    CASTOR_CHECK(options.plan != nullptr);
-    rank.AdoptKnown();
-    sums.front() = Sums::Of(rank);
-  }
-  for (const StepTrace* const step : steps) {
-    CASTOR_RETURN_IF_ERROR(rank.MakeStep(*step, [&rank, &lane] {
-      lane.push_back({rank.now_ns(), rank.busy_ns(), rank.stalls()});
-    }));
-    sums.push_back(Sums::Of(rank));
-  }
-  rank.Finish();
-  SimulationResult result;
-  for (size_t i = 1; i < sums.size(); ++i) {
-    result.steps.push_back(Between(sums[i - 1], sums[i], lane[i - 1], lane[i]));
-  }
-  result.peak = engine.settled;
-  result.peak[TierIndex(Tier::kDevice)] += rank.gathered_peak();
-  result.end_ns = rank.now_ns();
-  return result;
+  return MakeSteps(steps, engine, options.plan, rank);
 }
 
 // When a rank that came last finds each meeting over.
@@ -141,12 +132,8 @@ bool WritesOver(const SimulatedEngine& engine) {
          classes.end();
 }
 
-}  // namespace
-
-Result<SimulationResult> SimulateSteps(std::span<const StepTrace* const> steps,
-                                       const SimulatedEngine& engine,
-                                       const TierModel& machine,
-                                       const SimulationOptions& options) {
+Status CheckSteps(std::span<const StepTrace* const> steps,
+                  const SimulatedEngine& engine) {
   CASTOR_CHECK(!steps.empty());
   const StepTrace* checked = nullptr;
   for (const StepTrace* const step : steps) {
@@ -164,12 +151,31 @@ Result<SimulationResult> SimulateSteps(std::span<const StepTrace* const> steps,
           "one of this)");
     }
   }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<SimulationResult> SimulateSteps(std::span<const StepTrace* const> steps,
+                                       const SimulatedEngine& engine,
+                                       const TierModel& machine,
+                                       const SimulationOptions& options) {
+  CASTOR_RETURN_IF_ERROR(CheckSteps(steps, engine));
   // Where every collective takes time, who came last does not matter.
   if (engine.world > 1 && !(machine.all_gather && machine.reduce_scatter)) {
     return SimulateTwoRanks(steps, engine, machine, options);
   }
   internal::Meetings meetings;
   return SimulateRank(steps, engine, machine, options, &meetings);
+}
+
+Result<SimulationResult> CountSteps(std::span<const StepTrace* const> steps,
+                                    const SimulatedEngine& engine,
+                                    const Plan* plan) {
+  CASTOR_RETURN_IF_ERROR(CheckSteps(steps, engine));
+  internal::Meetings meetings;
+  internal::SimulatedRank rank(&engine, &meetings);
+  return MakeSteps(steps, engine, plan, rank);
 }
 
 Result<SimulationResult> Simulate(const StepTrace& trace,

@@ -50,9 +50,6 @@ struct SimulationOptions {
   // REQUIRES: a plan of that trace by the engine's problem and policy; it
   // outlives the call.
   const Plan* plan = nullptr;
-  // The first step is served by the plan already, as if another had come before
-  // it. REQUIRES, then: there is a plan.
-  bool begins_planned = false;
   SimTrainer trainer = SimTrainer::kStream;
   // The device's memory: bytes that the engine's kernels read and write there,
   // one after the other. Empty: they take no time.
@@ -75,6 +72,13 @@ Result<SimulationResult> SimulateSteps(std::span<const StepTrace* const> steps,
                                        const SimulatedEngine& engine,
                                        const TierModel& machine,
                                        const SimulationOptions& options = {});
+
+// The same where nothing takes time, compute neither: bytes, counts and peaks
+// are those of every machine, but that no fetch is taken back, as each is over
+// at once. `plan` is that of SimulationOptions.
+Result<SimulationResult> CountSteps(std::span<const StepTrace* const> steps,
+                                    const SimulatedEngine& engine,
+                                    const Plan* plan);
 
 // A rank's share of a machine on which `ranks` ranks do the same at the same
 // time: an even part of memory, the optimizer's cores and the

@@ -32,6 +32,7 @@
 #include "placement/run_event.h"
 #include "placement/simulation/simulated_engine.h"
 #include "placement/simulation/simulation_result.h"
+#include "placement/simulation/step_traffic.h"
 #include "placement/tier_model.h"
 #include "placement/trace/step_trace.h"
 #include "tests/support/golden/golden.h"
@@ -213,42 +214,16 @@ class TwinsTest : public testing::Test {
   }
 
   // What Seal makes of the same numbers.
-  static Result<SealForecast> SealOf(const TwinTraining& training,
-                                     const ChunkLayout& layout) {
+  static SimulatedEngine EngineOf(const TwinTraining& training,
+                                  const ChunkLayout& layout) {
     EngineRequest request;
     request.params = training.params;
     request.options = training.options;
     request.world = training.world;
     request.declared = training.seal;
-    return ForecastSeal(request, layout);
-  }
-  static SimulatedEngine EngineOf(const TwinTraining& training,
-                                  const ChunkLayout& layout) {
-    const Result<SealForecast> seal = SealOf(training, layout);
+    const Result<SealForecast> seal = ForecastSeal(request, layout);
     EXPECT_THAT(seal, IsOk());
     return SimulatedEngineOf(*seal, training.options);
-  }
-
-  // The formula says what the last step has moved, where no home was held when
-  // its gradient was there.
-  static void ExpectTraffic(const TwinTraining& training,
-                            const TwinOutcome& run) {
-    const Result<SealForecast> seal = SealOf(training, run.layout);
-    ASSERT_THAT(seal, IsOk());
-    const Result<StepForecast> step =
-        ForecastStep(*seal, training.options, run.traces.back());
-    ASSERT_THAT(step, IsOk());
-    const EngineStats& last = run.after_step.back();
-    const EngineStats& before = run.after_step[run.after_step.size() - 2];
-    for (const Tier from : {Tier::kHost, Tier::kNvme}) {
-      for (const Tier to : {Tier::kHost, Tier::kNvme}) {
-        const size_t f = TierIndex(from);
-        const size_t t = TierIndex(to);
-        EXPECT_EQ(last.moved[f][t] - before.moved[f][t],
-                  step->traffic.on(from, to).bytes)
-            << "from " << TierName(from) << " to " << TierName(to);
-      }
-    }
   }
 
   Log log_{[](LogLevel, std::string_view) {}};
@@ -262,15 +237,17 @@ std::string LinesOf(int number, const SimulationResult& simulated) {
   for (size_t s = 0; s < simulated.steps.size(); ++s) {
     const SimulatedStep& step = simulated.steps[s];
     text += fmt::format("case {} step {}\tns {} moved", number, s, step.ns());
-    for (const auto& from : step.moved) {
-      for (const Bytes moved : from) text += fmt::format(" {}", moved.count());
+    for (const auto& from : step.traffic.moved) {
+      for (const LinkTraffic& to : from) {
+        text += fmt::format(" {}", to.bytes.count());
+      }
     }
     text += fmt::format(
         " sent {} gathers {} fetches {} ahead {} cancelled {} releases {} "
         "departures {} reductions {}\n",
-        step.wire_sent.count(), step.gathers, step.fetches,
-        step.prefetched_gathers, step.cancelled_gathers, step.releases,
-        step.divergences, step.reduce_scatters);
+        step.traffic.wire_sent().count(), step.traffic.gathers,
+        step.traffic.fetches, step.prefetched_gathers, step.cancelled_gathers,
+        step.releases, step.divergences, step.reduce_scatters);
   }
   return text + fmt::format("case {} peaks\t{} {} {}\n", number,
                             simulated.peak[0].count(),
@@ -321,7 +298,7 @@ TEST_P(SimulatorTest, SaysWhatTheEngineDoes) {
       Bytes before = run.sealed.moved[f][t];
       for (size_t s = 0; s < run.after_step.size(); ++s) {
         const Bytes after = run.after_step[s].moved[f][t];
-        EXPECT_EQ(after - before, simulated->steps[s].moved[f][t])
+        EXPECT_EQ(after - before, simulated->steps[s].traffic.moved[f][t].bytes)
             << "from " << TierName(from) << " to " << TierName(to)
             << " in step " << s;
         before = after;
@@ -339,14 +316,14 @@ TEST_P(SimulatorTest, SaysWhatTheEngineDoes) {
   for (size_t s = 0; s < run.after_step.size(); ++s) {
     const EngineStats& stats = run.after_step[s];
     const SimulatedStep& step = simulated->steps[s];
-    EXPECT_EQ(stats.gathers, gathers += step.gathers);
-    EXPECT_EQ(stats.fetches, fetches += step.fetches);
+    EXPECT_EQ(stats.gathers, gathers += step.traffic.gathers);
+    EXPECT_EQ(stats.fetches, fetches += step.traffic.fetches);
     EXPECT_EQ(stats.prefetched_gathers, prefetched += step.prefetched_gathers);
     EXPECT_EQ(stats.cancelled_gathers, cancelled += step.cancelled_gathers);
     EXPECT_EQ(stats.releases, releases += step.releases);
     EXPECT_EQ(stats.divergences, divergences += step.divergences);
     EXPECT_EQ(stats.reduce_scatters, reduced += step.reduce_scatters);
-    wire_sent += step.wire_sent;
+    wire_sent += step.traffic.wire_sent();
   }
   // And words on which ranks agree at Seal, of which rank 0 sums a part.
   const int64_t world = training.world;
@@ -422,7 +399,6 @@ TEST_P(SimulatorTest, SaysWhatTheEngineDoes) {
     } else {
       EXPECT_GT(run.stats.early_updates, 0);
     }
-    if (run.stats.early_updates == updates) ExpectTraffic(training, run);
   }
   if (GetParam().room == Room::kNvme) {
     EXPECT_GT(run.stats.home_bytes[TierIndex(Tier::kNvme)], Bytes(0));
@@ -465,12 +441,13 @@ TEST_F(RanksThatDifferTest, TakeTheSlotsAndBytesThatAreSimulated) {
         for (const Tier to : kAllTiers) {
           const size_t f = TierIndex(from);
           const size_t t = TierIndex(to);
-          EXPECT_EQ(after.moved[f][t] - before->moved[f][t], step.moved[f][t])
+          EXPECT_EQ(after.moved[f][t] - before->moved[f][t],
+                    step.traffic.moved[f][t].bytes)
               << "from " << TierName(from) << " to " << TierName(to);
         }
       }
-      EXPECT_EQ(after.gathers - before->gathers, step.gathers);
-      EXPECT_EQ(after.fetches - before->fetches, step.fetches);
+      EXPECT_EQ(after.gathers - before->gathers, step.traffic.gathers);
+      EXPECT_EQ(after.fetches - before->fetches, step.traffic.fetches);
       EXPECT_EQ(after.releases - before->releases, step.releases);
       EXPECT_EQ(after.divergences - before->divergences, step.divergences);
       EXPECT_EQ(after.reduce_scatters - before->reduce_scatters,

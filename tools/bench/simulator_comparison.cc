@@ -99,13 +99,13 @@ Result<Comparison> Compare(const ComparedRun& config, const TierModel& machine,
                    .device_memory = training.device_memory};
   CASTOR_ASSIGN_OR_RETURN(const Foretold told, Foretell(asked));
   CASTOR_RETURN_IF_ERROR(told.fits);
-  const SimulationResult& simulated = *told.simulated;
+  const SimulationResult& simulated = *told.run;
   for (size_t s = 1; s < run.after_step.size(); ++s) {
     for (size_t from = 0; from < 3; ++from) {
       for (size_t to = 0; to < 3; ++to) {
         if (run.after_step[s].moved[from][to] -
                 run.after_step[s - 1].moved[from][to] !=
-            simulated.steps[s].moved[from][to]) {
+            simulated.steps[s].traffic.moved[from][to].bytes) {
           return Internal(fmt::format(
               "step {}: other bytes from tier {} to {} than simulated", s, from,
               to));

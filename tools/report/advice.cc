@@ -223,7 +223,7 @@ std::string WhyShorter(const SimulatedStep& before,
         const bool on_drive = from == Tier::kNvme || to == Tier::kNvme;
         const bool to_device = from == Tier::kHost && to == Tier::kDevice;
         if (drive ? on_drive : to_device) {
-          sum += step.moved[TierIndex(from)][TierIndex(to)];
+          sum += step.traffic.on(from, to).bytes;
         }
       }
     }
@@ -378,7 +378,7 @@ JsonValue ForecastJson(const Advice& advice, const RunStatistics& run) {
     const LinkId& link = run.links[i].link;
     if (link.kind != RunEventKind::kTransfer) continue;
     add("moves " + LinkName(link), "bytes",
-        step.moved[TierIndex(link.from)][TierIndex(link.to)].count(),
+        step.traffic.on(link.from, link.to).bytes.count(),
         run.link_bytes[i].median / ranks);
   }
   return list;

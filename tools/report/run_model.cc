@@ -340,7 +340,7 @@ Result<SimulatedStep> SimulateModel(const RunModel& model) {
                 .machine = ForetoldMachine{.speeds = model.machine,
                                            .trainer = model.trainer}}));
   CASTOR_RETURN_IF_ERROR(told.fits);
-  return told.simulated->steady();
+  return told.run->steady();
 }
 
 }  // namespace castor

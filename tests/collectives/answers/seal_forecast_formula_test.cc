@@ -10,6 +10,7 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
+#include "collectives/answers/foretell.h"
 #include "collectives/answers/seal_forecast.h"
 #include "collectives/memory/held_moments.h"
 #include "gmock/gmock.h"
@@ -52,23 +53,28 @@ TEST_F(SealForecastTest, WireElementsAreTwoOrThreeTimesTheModels) {
         for (int rank = 0; rank < world; ++rank) {
           const Outcome& outcome = outcomes[static_cast<size_t>(rank)];
           ASSERT_THAT(outcome.status, IsOk());
-          const Result<SealForecast> seal =
-              ForecastSeal({.params = made.model.params,
-                            .options = options,
-                            .world = world,
-                            .rank = rank,
-                            .communicator_buffers = Bytes(0),
-                            .declared = declared});
+          const EngineRequest request = {.params = made.model.params,
+                                         .options = options,
+                                         .world = world,
+                                         .rank = rank,
+                                         .communicator_buffers = Bytes(0),
+                                         .declared = declared};
+          const Result<SealForecast> seal = ForecastSeal(request);
           ASSERT_THAT(seal, IsOk());
-          const Result<StepForecast> forecast =
-              ForecastStep(*seal, options, StepTrace{outcome.trace, {}, {}});
-          ASSERT_THAT(forecast, IsOk());
+          const StepTrace step{outcome.trace, {}, {}};
+          const Result<Foretold> told =
+              Foretell({.engine = request,
+                        .layout = &seal->layout,
+                        .steps = std::vector(3, &step)});
+          ASSERT_THAT(told, IsOk());
+          ASSERT_THAT(told->fits, IsOk());
           const Elements model = seal->layout.allocated(0);
           ASSERT_EQ(model, Elements(kParams * 1536));
           const Bytes sent[3] = {outcome.steady[0].wire_sent,
                                  outcome.steady[1].wire_sent,
                                  outcome.steady[2].wire_sent};
-          const Bytes chunks = OfAStep(sent) - forecast->traffic.agreement;
+          const Bytes chunks =
+              OfAStep(sent) - told->run->steady().traffic.agreement;
           const int64_t share = model.count() / world * (world - 1);
           const int64_t grad_bytes = mode == GradMode::kFp32 ? 4 : 2;
           // Gathered once, to refresh or forward, and once more backward in

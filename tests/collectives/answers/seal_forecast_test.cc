@@ -17,6 +17,7 @@
 #include "chunk/base/ids.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
+#include "collectives/answers/foretell.h"
 #include "collectives/memory/gathered_need.h"
 #include "collectives/memory/held_moments.h"
 #include "gmock/gmock.h"
@@ -27,7 +28,10 @@
 #include "placement/placement_rules.h"
 #include "placement/policy/next_use_policy.h"
 #include "placement/run_event.h"
+#include "placement/simulation/simulation_result.h"
+#include "placement/simulation/step_traffic.h"
 #include "placement/tier_model.h"
+#include "tests/collectives/answers/naive_traffic.h"
 #include "tests/collectives/answers/seal_forecast_cases.h"
 #include "tests/collectives/answers/seal_forecast_fixture.h"
 #include "tests/support/status_matchers.h"
@@ -76,8 +80,9 @@ class ForetoldTest : public SealForecastTest {
   }
 
   static void ExpectForetold(const SealForecast& seal,
-                             const StepForecast& forecast,
+                             const SimulationResult& run,
                              const Outcome& outcome) {
+    const StepTraffic& traffic = run.steady().traffic;
     EXPECT_EQ(outcome.closed.chunks, std::ssize(seal.layout.chunks()));
     int64_t slots = 0;
     for (const int64_t count : seal.memory.problem.slots) slots += count;
@@ -86,24 +91,24 @@ class ForetoldTest : public SealForecastTest {
       SCOPED_TRACE(TierName(tier));
       const auto t = TierIndex(tier);
       EXPECT_EQ(seal.memory.home_bytes[t], outcome.closed.home_bytes[t]);
-      EXPECT_EQ(forecast.peak[t], outcome.closed.tiers[t].peak);
-      EXPECT_GE(seal.table.total(tier), forecast.peak[t]);
+      EXPECT_EQ(run.peak[t], outcome.closed.tiers[t].peak);
+      EXPECT_GE(seal.table.total(tier), run.peak[t]);
       for (const Tier to : kAllTiers) {
         const auto u = TierIndex(to);
         const Bytes moved[3] = {outcome.steady[0].moved[t][u],
                                 outcome.steady[1].moved[t][u],
                                 outcome.steady[2].moved[t][u]};
-        EXPECT_EQ(forecast.traffic.on(tier, to).bytes, OfAStep(moved))
+        EXPECT_EQ(traffic.on(tier, to).bytes, OfAStep(moved))
             << "to " << TierName(to);
       }
     }
     const Bytes sent[3] = {outcome.steady[0].wire_sent,
                            outcome.steady[1].wire_sent,
                            outcome.steady[2].wire_sent};
-    EXPECT_EQ(forecast.traffic.wire_sent(), OfAStep(sent));
-    EXPECT_EQ(forecast.traffic.gathers,
+    EXPECT_EQ(traffic.wire_sent(), OfAStep(sent));
+    EXPECT_EQ(traffic.gathers,
               outcome.steady[1].gathers - outcome.steady[0].gathers);
-    EXPECT_EQ(forecast.traffic.fetches,
+    EXPECT_EQ(traffic.fetches,
               outcome.steady[1].fetches - outcome.steady[0].fetches);
     EXPECT_EQ(outcome.closed.divergences, 0);
   }
@@ -165,13 +170,13 @@ class ForetoldTest : public SealForecastTest {
       SCOPED_TRACE(testing::Message() << "rank " << rank);
       const Outcome& outcome = outcomes[static_cast<size_t>(rank)];
       ASSERT_THAT(outcome.status, IsOk());
-      const Result<SealForecast> seal =
-          ForecastSeal({.params = model.params,
-                        .options = options,
-                        .world = c.world,
-                        .rank = rank,
-                        .communicator_buffers = Bytes(0),
-                        .declared = declared});
+      const EngineRequest request = {.params = model.params,
+                                     .options = options,
+                                     .world = c.world,
+                                     .rank = rank,
+                                     .communicator_buffers = Bytes(0),
+                                     .declared = declared};
+      const Result<SealForecast> seal = ForecastSeal(request);
       ASSERT_THAT(seal, IsOk());
       const Result<StepTrace> step = DeriveStep(seal->layout, blocks, shape);
       ASSERT_THAT(step, IsOk());
@@ -179,17 +184,22 @@ class ForetoldTest : public SealForecastTest {
       if (c.declares) {
         ExpectSameNeed(*seal, declared, outcome.trace, shape);
       }
-      const Result<StepForecast> forecast = ForecastStep(*seal, options, *step);
-      ASSERT_THAT(forecast, IsOk());
-      ExpectForetold(*seal, *forecast, outcome);
+      const Result<Foretold> told = Foretell({.engine = request,
+                                              .layout = &seal->layout,
+                                              .steps = std::vector(3, &*step)});
+      ASSERT_THAT(told, IsOk());
+      ASSERT_THAT(told->fits, IsOk());
+      ExpectForetold(*seal, *told->run, outcome);
+      const StepTraffic& traffic = told->run->steady().traffic;
+      EXPECT_EQ(traffic,
+                NaiveTrafficOf(*seal, options, *step, told->run->by_chunk));
       if (c.keeps_shards) {
-        EXPECT_GT(forecast->shard_slots, 0);
-        EXPECT_LT(forecast->traffic.fetches, forecast->traffic.gathers);
+        EXPECT_GT(told->forecast->shard_slots, 0);
+        EXPECT_LT(traffic.fetches, traffic.gathers);
       }
       for (size_t from = 0; from < 3; ++from) {
         for (size_t to = 0; to < 3; ++to) {
-          seen_.moved[from][to].bytes +=
-              forecast->traffic.moved[from][to].bytes;
+          seen_.moved[from][to].bytes += traffic.moved[from][to].bytes;
         }
       }
       for (size_t chunk = 0; chunk < seal->memory.states.size(); ++chunk) {

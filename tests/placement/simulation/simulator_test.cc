@@ -81,8 +81,9 @@ TEST(SimulatorTest, AThreadWaitsForTheFirstChunkOfEveryStep) {
   EXPECT_EQ(result->steady().idle_ns(), 0);
   EXPECT_EQ(result->steady().critical(), SimResource::kCompute);
   EXPECT_EQ(result->steady().busy(SimResource::kToDevice), 2 * kMs);
-  EXPECT_EQ(result->steady().moved[1][0], 2 * kChunk);
-  EXPECT_EQ(result->steady().gathers, 2);
+  EXPECT_EQ(result->steady().traffic.on(Tier::kHost, Tier::kDevice).bytes,
+            2 * kChunk);
+  EXPECT_EQ(result->steady().traffic.gathers, 2);
   EXPECT_EQ(result->peak[0], 2 * kChunk);
   EXPECT_EQ(result->peak[1], 2 * kChunk);
 }

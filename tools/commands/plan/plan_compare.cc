@@ -88,7 +88,7 @@ struct Compared {
 // By the name that a report gives a link.
 std::vector<Compared> Links(const PlanOutcome& outcome,
                             const RunStatistics& run) {
-  const StepTraffic& traffic = outcome.forecast->traffic;
+  const StepTraffic& traffic = outcome.traffic();
   std::vector<Compared> links;
   const auto planned = [&](const LinkId& link, Bytes bytes) {
     if (bytes == Bytes(0)) return;
@@ -214,7 +214,7 @@ Result<Document> CompareWithRun(const PlanSubject& subject,
     }
   };
   for (const Tier tier : kAllTiers) {
-    const int64_t planned = outcome.forecast->peak[TierIndex(tier)].count();
+    const int64_t planned = outcome.run->peak[TierIndex(tier)].count();
     int64_t measured = 0;
     for (const TierStatistics& of : whole.tiers) {
       if (of.tier == tier) measured = of.peak_bytes;

@@ -20,23 +20,6 @@
 namespace castor {
 namespace {
 
-StepTraffic TrafficOfChunk(const PlanOutcome& outcome, ChunkId chunk) {
-  std::vector<int64_t> gathers(outcome.layout.chunks().size(), 0);
-  gathers[chunk.index()] = outcome.forecast->gathers[chunk.index()];
-  std::vector<int64_t> loads(outcome.layout.chunks().size(), 0);
-  loads[chunk.index()] = outcome.forecast->loads[chunk.index()];
-  StepTrace step;
-  step.updates_early = outcome.step.updates_early;
-  for (const Access& access : outcome.step.accesses) {
-    if (access.chunk == chunk) step.accesses.push_back(access);
-  }
-  for (const MissingGrad& missing : outcome.step.missing_grads) {
-    if (missing.chunk == chunk) step.missing_grads.push_back(missing);
-  }
-  return TrafficOf(outcome.layout, outcome.seal->sharding, outcome.seal->memory,
-                   {.gathers = gathers, .loads = loads, .trace = &step});
-}
-
 std::string NamesText(const std::vector<std::string>& params) {
   constexpr size_t kNamed = 4;
   std::string names;
@@ -105,7 +88,7 @@ Result<Document> ExplainHomes(const PlanSubject& subject,
       doc.Line({"state", chunk.value(), state, tier, why});
       text += fmt::format("  {}\n", why);
     }
-    const StepTraffic traffic = TrafficOfChunk(outcome, chunk);
+    const StepTraffic& traffic = outcome.run->by_chunk[chunk.index()];
     std::vector<std::string> moves;
     const auto add = [&](std::string_view link, const LinkTraffic& moved,
                          const std::optional<LinkModel>& speed) {

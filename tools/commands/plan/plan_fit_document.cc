@@ -95,7 +95,7 @@ void AddTiers(const PlanOutcome& outcome, Document* doc) {
                           : tier == Tier::kHost ? outcome.host_total()
                                                 : bytes.total(tier);
     tiers.Add({TierName(tier), Budget(outcome, tier), planned,
-               outcome.forecast->peak[TierIndex(tier)], classes});
+               outcome.run->peak[TierIndex(tier)], classes});
   }
   doc->Add(std::move(tiers));
 
@@ -128,7 +128,7 @@ void AddTiers(const PlanOutcome& outcome, Document* doc) {
   table.Add({"budget", Budget(outcome, Tier::kDevice),
              Budget(outcome, Tier::kHost), Budget(outcome, Tier::kNvme)},
             Table::Mark::kNone, Form::kPage);
-  TierBytes peak = outcome.forecast->peak;
+  TierBytes peak = outcome.run->peak;
   peak[TierIndex(Tier::kDevice)] += overhead + beside;
   peak[TierIndex(Tier::kHost)] += other_states;
   add("peak in use", peak, Form::kPage);
@@ -169,7 +169,7 @@ Table StepTable(const PlanOutcome& outcome, bool timed) {
                Value::Seconds(time.seconds).Or("unknown")});
   }
   const LinkTraffic& within =
-      outcome.forecast->traffic.on(Tier::kDevice, Tier::kDevice);
+      outcome.traffic().on(Tier::kDevice, Tier::kDevice);
   if (within.transfers > 0) {
     table.Add(
         {"", "within the device", within.bytes, within.transfers, Value()},
@@ -213,20 +213,21 @@ void AddCertificate(const PlanReport& report, Document* doc) {
   doc->Say("Copies",
            fmt::format("{}: {} a step for {}; no plan takes less than {} ({})",
                        PlanPolicyName(outcome.request.options.policy),
-                       Plural(outcome.forecast->traffic.gathers, "gather"),
+                       Plural(outcome.traffic().gathers, "gather"),
                        cost_text(bound.cost), cost_text(bound.lower_bound),
                        bound.gap() == 0
                            ? "proved best"
                            : fmt::format("gap {}", Percent(bound.gap()))));
 }
 
-std::string ShardsText(const StepForecast& forecast) {
+std::string ShardsText(const PlanOutcome& outcome) {
+  const StepForecast& forecast = *outcome.forecast;
   const int64_t slots = forecast.shard_slots;
   if (slots == 0) return "";
   return fmt::format(
       "{} hold{} copies of up to {} shards, which spare {} of the fetches",
       Plural(slots, "gathered slot"), slots == 1 ? "s" : "", forecast.shards,
-      forecast.traffic.gathers - forecast.traffic.fetches);
+      outcome.traffic().gathers - outcome.traffic().fetches);
 }
 
 // A step's time and what it waits for, or else within which bounds it lies, as
@@ -266,7 +267,7 @@ void AddTimes(const PlanOutcome& outcome, const Table& resources,
 
 void AddFit(const PlanReport& report, Document* doc) {
   const PlanOutcome& outcome = report.outcome;
-  const StepTraffic& traffic = outcome.forecast->traffic;
+  const StepTraffic& traffic = outcome.traffic();
   AddTiers(outcome, doc);
   doc->Set("homes", HomesJson(outcome.seal->memory));
   doc->Set("step", StepTrafficJson(traffic));
@@ -291,7 +292,7 @@ void AddFit(const PlanReport& report, Document* doc) {
   if (outcome.request.options.prefetch == PrefetchMode::kDeadlines) {
     doc->Say("Prefetch", DeadlinesSentence(fetches, outcome.seal->memory));
   }
-  doc->Say("Shards", ShardsText(*outcome.forecast));
+  doc->Say("Shards", ShardsText(outcome));
   if (report.subject.machine) AddTimes(outcome, resources, doc);
 }
 

@@ -45,11 +45,12 @@ Status CheckTrace(const TraceFile& trace, const ChunkLayout& layout,
       same.message()));
 }
 
-// The first step finds nothing under way, the second one what the first left,
-// and the third what follows a step that did. One of very many moments leaves
-// nothing that lasts through the next, and takes long to simulate.
-constexpr size_t kSimulatedSteps = 3;
-constexpr size_t kSimulatedLongSteps = 2;
+// The first step is served on demand, the second one finds what the first
+// left, and the third what follows a planned step. One of very many moments
+// leaves nothing that lasts through the next, and takes long to simulate; nor
+// do any where nothing takes time.
+constexpr size_t kTimedSteps = 3;
+constexpr size_t kSteps = 2;
 constexpr size_t kLongStep = 8192;
 
 // The same step with the compute time that was given, if one was.
@@ -162,11 +163,11 @@ Bytes PlanOutcome::exchange_buffers() const {
 
 Bytes PlanOutcome::moved() const {
   Bytes sum;
-  if (!forecast) return sum;
-  for (const auto& from : forecast->traffic.moved) {
+  if (!run) return sum;
+  for (const auto& from : traffic().moved) {
     for (const LinkTraffic& to : from) sum += to.bytes;
   }
-  return sum + forecast->traffic.wire_sent();
+  return sum + traffic().wire_sent();
 }
 
 Bytes PlanOutcome::engine_budget(Tier tier) const {
@@ -193,8 +194,8 @@ Result<PlanOutcome> PlanWithin(const PlanSubject& subject,
       LayoutOf(subject.model.params, request.options, flags.world));
   CASTOR_ASSIGN_OR_RETURN(std::vector<ModelBlock> blocks,
                           BlocksFor(subject, layout, &request));
-  PlanOutcome outcome{request, {}, {}, std::move(layout), {}, {}, {}, {}, {},
-                      {},      {}, {}};
+  PlanOutcome outcome{
+      request, {}, {}, std::move(layout), {}, {}, {}, {}, {}, {}, {}, {}, {}};
   // A trace's leases were borrowed.
   if (subject.trace) {
     CASTOR_RETURN_IF_ERROR(
@@ -234,11 +235,9 @@ Result<PlanOutcome> PlanWithin(const PlanSubject& subject,
   ForetellRequest asked;
   asked.engine = engine;
   asked.layout = &outcome.layout;
-  asked.steps.assign(outcome.step.accesses.size() > kLongStep
-                         ? kSimulatedLongSteps
-                         : kSimulatedSteps,
+  const bool is_long = outcome.step.accesses.size() > kLongStep;
+  asked.steps.assign(subject.machine && !is_long ? kTimedSteps : kSteps,
                      &outcome.step);
-  asked.begins_planned = true;
   if (subject.machine) {
     asked.machine = {.speeds = *subject.machine,
                      .ranks_per_host = flags.ranks_per_host,
@@ -254,7 +253,8 @@ Result<PlanOutcome> PlanWithin(const PlanSubject& subject,
   outcome.seal = std::move(told.seal);
   outcome.forecast = std::move(told.forecast);
   outcome.times = std::move(told.times);
-  if (told.simulated) outcome.simulated = told.simulated->steady();
+  if (told.timed) outcome.simulated = told.run->steady();
+  outcome.run = std::move(told.run);
   return outcome;
 }
 

@@ -18,12 +18,13 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "chunk/text/json_value.h"
+#include "collectives/answers/foretell.h"
 #include "collectives/answers/plan_file.h"
 #include "collectives/answers/seal_forecast.h"
 #include "collectives/answers/step_times.h"
-#include "collectives/answers/step_traffic.h"
 #include "collectives/memory/budget_raises.h"
 #include "placement/simulation/simulation_result.h"
+#include "placement/simulation/step_traffic.h"
 #include "placement/trace/step_trace.h"
 #include "tools/cli/text/document.h"
 #include "tools/commands/plan/plan_request.h"
@@ -45,11 +46,15 @@ struct PlanOutcome {
   // Where it fits.
   std::optional<SealForecast> seal;
   std::optional<StepForecast> forecast;
+  // Some steps, the last of which follows others like it.
+  std::optional<SimulationResult> run;
   StepTimes times;  // all unknown where no machine was given
-  // A step that follows others like it (placement/simulation/simulator.h).
-  // Where it fits and the machine's file knows all that it uses.
+  // The last step of the run, where it fits and the machine's file knows all
+  // that it uses.
   std::optional<SimulatedStep> simulated;
 
+  // What that step moves. REQUIRES: it fits.
+  const StepTraffic& traffic() const { return run->steady().traffic; }
   // Of a step, simulated; empty where that is.
   std::optional<double> step_seconds() const;
   // The largest chunk that is not oversize.

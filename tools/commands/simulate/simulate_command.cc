@@ -252,7 +252,7 @@ Result<SimulatedPoint> Simulated(const SimulateReport& report,
     point.fetches = told.forecast->fetches;
     point.prefetch = DeadlinesSentence(point.fetches, point.seal->memory);
   }
-  SimulationResult& result = *told.simulated;
+  SimulationResult& result = *told.run;
   const auto then =
       result.steps.begin() + static_cast<std::ptrdiff_t>(kSteadySteps);
   point.then.assign(then, result.steps.end());

@@ -59,8 +59,7 @@ std::vector<std::string> UnknownLinks(const SimulateReport& report) {
   const auto moved = [&](Tier from, Tier to) {
     return std::ranges::any_of(report.points, [&](const SimulatedPoint& point) {
       return point.fits() &&
-             point.result->steady().moved[TierIndex(from)][TierIndex(to)] >
-                 Bytes(0);
+             point.result->steady().traffic.on(from, to).bytes > Bytes(0);
     });
   };
   std::vector<std::string> unknown;
@@ -94,7 +93,7 @@ Table ThenTable(const SimulateFlags& flags, const SimulatedPoint& point) {
     const SimulatedStep& step = point.then[i];
     table.Add(
         {Value::Name(i < flags.then.size() ? flags.then[i] : flags.trace_file),
-         SimulatedStepJson(step), Value::Ns(step.ns()), step.gathers,
+         SimulatedStepJson(step), Value::Ns(step.ns()), step.traffic.gathers,
          step.prefetched_gathers, step.cancelled_gathers,
          MovedOver(step, SimResource::kToDevice),
          step.divergences > 0 ? "departs: on demand from there" : "yes"});
@@ -165,7 +164,7 @@ Table PointTable(const SimulateReport& report) {
     const SimResource critical = step.critical();
     const int64_t computes = step.busy(SimResource::kCompute);
     const auto moved = [&](Tier from, Tier to) {
-      return step.moved[TierIndex(from)][TierIndex(to)];
+      return step.traffic.on(from, to).bytes;
     };
     const auto& peak = point->result->peak;
     table.Add({point->device_budget,
@@ -183,8 +182,8 @@ Table PointTable(const SimulateReport& report) {
                moved(Tier::kNvme, Tier::kHost),
                moved(Tier::kHost, Tier::kNvme),
                MovedOver(step, SimResource::kNvme),
-               step.wire_sent,
-               step.gathers,
+               step.traffic.wire_sent(),
+               step.traffic.gathers,
                peak[0],
                peak[1],
                peak[2]},
@@ -222,9 +221,10 @@ std::string GathersText(const SimulatedStep& step) {
     return fmt::format("{} ahead of use, {} on demand", Grouped(ahead),
                        Grouped(on_demand));
   };
-  return fmt::format("{}: {}; {} read for them: {}", Grouped(step.gathers),
+  return fmt::format("{}: {}; {} read for them: {}",
+                     Grouped(step.traffic.gathers),
                      kinds(step.prefetched_gathers, step.demand_gathers()),
-                     Plural(step.fetches, "home"),
+                     Plural(step.traffic.fetches, "home"),
                      kinds(step.prefetched_fetches, step.demand_fetches()));
 }
 

@@ -17,18 +17,17 @@
 namespace castor {
 std::optional<Bytes> MovedOver(const SimulatedStep& step,
                                SimResource resource) {
-  const size_t device = TierIndex(Tier::kDevice);
-  const size_t host = TierIndex(Tier::kHost);
-  const size_t nvme = TierIndex(Tier::kNvme);
+  using enum Tier;
+  const StepTraffic& traffic = step.traffic;
   switch (resource) {
     case SimResource::kToDevice:
-      return step.moved[host][device];
+      return traffic.on(kHost, kDevice).bytes;
     case SimResource::kFromDevice:
-      return step.moved[device][host];
+      return traffic.on(kDevice, kHost).bytes;
     case SimResource::kNvme:
-      return step.moved[nvme][host] + step.moved[host][nvme];
+      return traffic.on(kNvme, kHost).bytes + traffic.on(kHost, kNvme).bytes;
     case SimResource::kCollectives:
-      return step.wire_sent;
+      return traffic.wire_sent();
     case SimResource::kCompute:
     case SimResource::kHost:
     case SimResource::kDevice:
@@ -125,7 +124,7 @@ JsonValue SimulatedStepJson(const SimulatedStep& step) {
   Table moved({}, {{"from"}, {"to"}, {"bytes"}});
   for (const Tier from : kAllTiers) {
     for (const Tier to : kAllTiers) {
-      const Bytes bytes = step.moved[TierIndex(from)][TierIndex(to)];
+      const Bytes bytes = step.traffic.on(from, to).bytes;
       if (bytes > Bytes(0)) moved.Add({TierName(from), TierName(to), bytes});
     }
   }
@@ -134,11 +133,11 @@ JsonValue SimulatedStepJson(const SimulatedStep& step) {
                  {"critical", SimResourceName(step.critical())},
                  {"resources", ResourceTable(step).Json()},
                  {"moved", moved.Json()},
-                 {"wire_sent_bytes", step.wire_sent},
-                 {"gathers", step.gathers},
+                 {"wire_sent_bytes", step.traffic.wire_sent()},
+                 {"gathers", step.traffic.gathers},
                  {"prefetched_gathers", step.prefetched_gathers},
                  {"demand_gathers", step.demand_gathers()},
-                 {"fetches", step.fetches},
+                 {"fetches", step.traffic.fetches},
                  {"prefetched_fetches", step.prefetched_fetches},
                  {"demand_fetches", step.demand_fetches()},
                  {"cancelled_gathers", step.cancelled_gathers},

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <optional>
 #include <string>
 #include <utility>
@@ -18,7 +19,9 @@
 #include "offload/kernels/optimizer_options.h"
 #include "placement/machine/tier_model_file.h"
 #include "placement/plan.h"
+#include "placement/simulation/step_traffic.h"
 #include "placement/tier_model.h"
+#include "tests/collectives/answers/naive_traffic.h"
 #include "tests/support/golden/golden.h"
 #include "tests/support/status_matchers.h"
 #include "tests/tools/models/model_files.h"
@@ -168,6 +171,9 @@ class PlanBoundsTest : public testing::Test {
     const Result<PlanOutcome> outcome = MakePlan(*subject, flags);
     EXPECT_THAT(outcome, IsOk());
     if (!outcome.ok() || !outcome->fits.ok()) return false;
+    EXPECT_EQ(outcome->traffic(),
+              NaiveTrafficOf(*outcome->seal, outcome->request.options,
+                             outcome->step, outcome->run->by_chunk));
     const StepTimes& times = outcome->times;
     EXPECT_TRUE(times.least_seconds && outcome->simulated);
     if (!times.least_seconds || !outcome->simulated) return false;
@@ -236,17 +242,18 @@ TEST_F(PlanBoundsTest, PlansAreAsTheyWere) {
             text += fmt::format("{}\n", outcome->fits.message());
             continue;
           }
-          const StepForecast& forecast = *outcome->forecast;
+          const StepTraffic& traffic = outcome->traffic();
+          const std::array<Bytes, 3>& peak = outcome->run->peak;
           text += "moved";
-          for (const auto& from : forecast.traffic.moved) {
+          for (const auto& from : traffic.moved) {
             for (const LinkTraffic& link : from) {
               text += fmt::format(" {}/{}", link.bytes.count(), link.transfers);
             }
           }
           text += fmt::format(
               " sent {} peaks {} {} {} step {} least {:.6g} most {:.6g}\n",
-              forecast.traffic.wire_sent().count(), forecast.peak[0].count(),
-              forecast.peak[1].count(), forecast.peak[2].count(),
+              traffic.wire_sent().count(), peak[0].count(), peak[1].count(),
+              peak[2].count(),
               outcome->simulated ? outcome->simulated->ns() : 0,
               outcome->times.least_seconds.value_or(0),
               outcome->times.most_seconds.value_or(0));

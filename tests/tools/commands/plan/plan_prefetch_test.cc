@@ -163,7 +163,7 @@ TEST_P(PlanPrefetchTest, NoDepthIsFasterThanDeadlines) {
           "  {}  {:9} {:10.3f} ms, {:3} gathers; foreseen: {:2} under way at "
           "most, {:3} late, {:8.3f} ms\n",
           trainer == SimTrainer::kStream ? "stream" : "thread", name,
-          static_cast<double>(step.ns()) / 1e6, step.gathers,
+          static_cast<double>(step.ns()) / 1e6, step.traffic.gathers,
           foreseen.most_ahead, foreseen.late,
           static_cast<double>(foreseen.stall_ns) / 1e6);
       return static_cast<double>(step.ns());

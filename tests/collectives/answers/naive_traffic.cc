@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "collectives/answers/step_traffic.h"
+#include "tests/collectives/answers/naive_traffic.h"
 
 #include <cstddef>
 #include <vector>
@@ -29,8 +29,7 @@ std::vector<int64_t> Reductions(const Trace& trace, size_t chunks) {
   return reductions;
 }
 
-// The ways of one chunk; each function is one of the engine's (in
-// zero_engine_params.cc, _deposit.cc and _update.cc) and of the shard store's.
+// The ways of one chunk.
 class ChunkTraffic {
  public:
   ChunkTraffic(const ChunkLayout& layout, const Sharding& sharding,
@@ -191,8 +190,8 @@ Bytes AgreementBytes(const Sharding& sharding, int64_t words) {
 
 }  // namespace
 
-StepTraffic TrafficOf(const ChunkLayout& layout, const Sharding& sharding,
-                      const MemoryPlan& memory, const StepActivity& step) {
+StepTraffic NaiveTrafficOf(const ChunkLayout& layout, const Sharding& sharding,
+                           const MemoryPlan& memory, const StepActivity& step) {
   const size_t chunks = layout.chunks().size();
   CASTOR_CHECK_EQ(step.gathers.size(), chunks);
   CASTOR_CHECK_EQ(step.loads.size(), chunks);
@@ -222,21 +221,20 @@ StepTraffic TrafficOf(const ChunkLayout& layout, const Sharding& sharding,
   return traffic;
 }
 
-std::vector<ChunkId> RefreshedThroughSlots(const ChunkLayout& layout,
-                                           const Sharding& sharding,
-                                           const MemoryPlan& memory,
-                                           const Trace& trace) {
-  std::vector<ChunkId> refreshed;
-  if (!sharding.refreshes()) return refreshed;
-  const size_t chunks = layout.chunks().size();
-  const std::vector<int64_t> reductions = Reductions(trace, chunks);
-  for (size_t c = 0; c < chunks; ++c) {
-    if (reductions[c] > 0 &&
-        memory.states[c][Index(StateKind::kParam)].home != Tier::kDevice) {
-      refreshed.push_back(ChunkId(static_cast<int32_t>(c)));
-    }
+StepTraffic NaiveTrafficOf(const SealForecast& seal, const ZeroOptions& options,
+                           const StepTrace& step,
+                           std::span<const StepTraffic> by_chunk) {
+  std::vector<int64_t> gathers;
+  std::vector<int64_t> loads;
+  for (const StepTraffic& of_chunk : by_chunk) {
+    gathers.push_back(of_chunk.gathers);
+    loads.push_back(of_chunk.fetches);
   }
-  return refreshed;
+  return NaiveTrafficOf(seal.layout, seal.sharding, seal.memory,
+                        {.gathers = gathers,
+                         .loads = loads,
+                         .trace = &step,
+                         .norm = CountsNorm(options)});
 }
 
 }  // namespace castor
