@@ -32,6 +32,7 @@
 #include "placement/plan.h"
 #include "placement/run_event.h"
 #include "placement/tier_model.h"
+#include "placement/trace/step_trace.h"
 
 namespace castor {
 
@@ -234,6 +235,11 @@ struct SealOptions {
   // room. Reseal places the states once a step was made.
   bool grow = false;
   bool estimate = false;
+  // The first step is planned as if this one had come before, so that it
+  // fetches ahead; else it is served on demand. The same on all ranks. Seal
+  // refuses a step of other chunks, or that holds more at once than was
+  // declared.
+  std::optional<StepTrace> step = {};
 };
 
 // For ZeroEngine::Reseal. What is not set stays.
@@ -241,7 +247,8 @@ struct ResealOptions {
   std::optional<Bytes> device_budget = {};
   std::optional<Bytes> host_budget = {};
   // In place of what Seal was told. Nothing held stands for what was held in
-  // the last step, where that is known.
+  // the last step, where that is known; and without a step the next one is
+  // planned as before, where it fits.
   SealOptions declared = {};
 };
 

@@ -246,6 +246,12 @@ class MemoryManager {
   // the last one, drops the copies that the update makes stale. REQUIRES: no
   // gradient open, and nothing pinned unless ends are the holders' own.
   Status EndStep();
+  // Plans the next step as if the step before had been this one. Infeasible,
+  // and nothing is planned, where it holds more at once than there are slots.
+  // BeginStep is to follow. REQUIRES: a step of these chunks
+  // (ValidateStep), in place where gradients are; none has begun, and nothing
+  // is pinned.
+  Status Adopt(const StepTrace& step);
   // Gathers what the plan wants to be there when the next step begins. To be
   // called when the homes have been updated (in the order of events).
   void BeginStep(int32_t step);
@@ -424,6 +430,8 @@ class MemoryManager {
   // Of one chunk, inside the trace and outside.
   void EndUsesOf(ChunkId chunk);
   void ForgetUses();
+  // Of a step that was given, with the ends that are their holders' own.
+  std::vector<OpenUse> UsesOf(const StepTrace& step) const;
   // Of the step ended last, where they are not those of the trace.
   std::vector<LeaseEnd> OwnLeaseEnds() const;
   // Puts the ends of this step's uses into the trace, as ranks agree on them.

@@ -258,6 +258,8 @@ class ZeroEngine::Impl final : public ChunkSource {
   std::vector<std::pair<std::string, int64_t>> OptionsOfAllRanks(
       const SealOptions& declared) const;
   static Status CheckMicroBatches(const SealOptions& declared);
+  // Whether a step that is declared is one of these chunks and gradients.
+  Status CheckStep(const SealOptions& declared) const;
   // Whether the communicator can work on the device's memory.
   Status CheckDevice() const;
   Status AgreeOnInputs(const SealOptions& declared);

@@ -72,10 +72,14 @@ Status ZeroEngine::Impl::Reseal(const ResealOptions& asked) {
   // A rank may have leases that others have not.
   Status status = RequireNoLeases("Reseal()");
   if (status.ok()) status = CheckMicroBatches(asked.declared);
+  if (status.ok()) status = CheckStep(asked.declared);
   status = AgreeOn(status, 0, "what to reseal with");
   SealOptions declared = asked.declared;
   if (status.ok()) status = DeclareLastStep(&declared);
   if (status.ok()) status = AgreeOnInputs(declared);
+  if (status.ok() && !declared.step && manager_->plan() != nullptr) {
+    declared.step = manager_->last_step();
+  }
   Memory other;
   if (status.ok()) {
     manager_->DropAll(RunCause::kNone);
@@ -131,6 +135,8 @@ Status ZeroEngine::Impl::Reseal(const ResealOptions& asked) {
   }
   DescribeHomes();
   store_->BeginStep(static_cast<int32_t>(step_ + 1));
+  // A step that does not fit any more is served on demand.
+  if (declared.step) manager_->Adopt(*declared.step).IgnoreError();
   manager_->BeginStep(static_cast<int32_t>(step_ + 1));
   return Health();
 }

@@ -23,6 +23,8 @@
 #include "collectives/zero_config.h"
 #include "placement/machine/tier_model_file.h"
 #include "placement/placement_rules.h"
+#include "placement/trace/grads_in_place.h"
+#include "placement/trace/step_trace.h"
 
 namespace castor {
 
@@ -53,6 +55,8 @@ Status ZeroEngine::Impl::Seal(const SealOptions& declared) {
   if (status.ok()) {
     status = BuildMemory(declared);
     if (status.ok()) status = BuildStore();
+    if (status.ok()) status = CheckStep(declared);
+    if (status.ok() && declared.step) status = manager_->Adopt(*declared.step);
     // A rank's own refusal has the raises as numbers.
     const Status of_all = AgreeOn(status, 0, "seal");
     if (status.ok()) status = of_all;
@@ -74,6 +78,19 @@ Status ZeroEngine::Impl::Seal(const SealOptions& declared) {
   store_->BeginStep(1);
   manager_->BeginStep(1);
   return OkStatus();
+}
+
+Status ZeroEngine::Impl::CheckStep(const SealOptions& declared) const {
+  if (!declared.step) return OkStatus();
+  CASTOR_RETURN_IF_ERROR(
+      ValidateStep(*declared.step, layout_->chunks().size())
+          .WithContext("the step that is declared at Seal()"));
+  if (!grads_in_place() || GradsInPlace(declared.step->accesses)) {
+    return OkStatus();
+  }
+  return InvalidArgument(fmt::format(
+      "the step that is declared at Seal() is of another gradient mode than {}",
+      GradModeName(options_.grad_mode)));
 }
 
 Status ZeroEngine::Impl::CheckMicroBatches(const SealOptions& declared) {
@@ -149,6 +166,12 @@ ZeroEngine::Impl::OptionsOfAllRanks(const SealOptions& declared) const {
     for (const std::vector<ParamId>* ids : {&moment.params, &moment.grads}) {
       held.Add(ids->size());
       for (ParamId id : *ids) held.Add(id.value());
+    }
+  }
+  if (declared.step) {
+    for (const Access& access : declared.step->accesses) {
+      held.Add(access.kind);
+      held.Add(access.chunk.value());
     }
   }
   add("what is declared at Seal()", held.value(),

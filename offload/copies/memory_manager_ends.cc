@@ -22,6 +22,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -203,6 +204,33 @@ void MemoryManager::ForgetUses() {
   for (Copy& copy : copies_) copy.open.clear();
   uses_.clear();
   ++traced_epoch_;
+}
+
+std::vector<MemoryManager::OpenUse> MemoryManager::UsesOf(
+    const StepTrace& step) const {
+  std::vector<OpenUse> uses;
+  std::vector<std::deque<size_t>> open(copies_.size());  // in uses
+  auto own = step.lease_ends.begin();
+  for (size_t i = 0; i < step.accesses.size(); ++i) {
+    const auto [kind, chunk] = step.accesses[i];
+    if (!IsPlain(step.accesses, i)) continue;
+    std::deque<size_t>& of_chunk = open[chunk.index()];
+    if (kind == AccessKind::kUse) {
+      OpenUse use;
+      use.chunk = chunk;
+      use.begun = i;
+      if (own != step.lease_ends.end() && static_cast<size_t>(own->use) == i) {
+        use.ended = (own++)->before;
+      }
+      of_chunk.push_back(uses.size());
+      uses.push_back(use);
+    } else if (!of_chunk.empty()) {
+      OpenUse& use = uses[of_chunk.front()];
+      of_chunk.pop_front();
+      if (use.ended < 0) use.ended = static_cast<int64_t>(i);
+    }
+  }
+  return uses;
 }
 
 std::vector<LeaseEnd> MemoryManager::OwnLeaseEnds() const {

@@ -237,6 +237,19 @@ void MemoryManager::DropShards(const std::vector<bool>& kept) {
   }
 }
 
+Status MemoryManager::Adopt(const StepTrace& step) {
+  CASTOR_CHECK(trace_.empty());
+  CASTOR_CHECK_EQ(pins_held_, 0);
+  CASTOR_CHECK_EQ(evaluating_, 0);
+  trace_ = step.accesses;
+  const Status status = AdoptTrace();
+  trace_.clear();
+  if (!status.ok()) return status;
+  last_leases_ = step.leases;
+  last_uses_ = own_ends() ? UsesOf(step) : std::vector<OpenUse>();
+  return OkStatus();
+}
+
 Status MemoryManager::AdoptTrace() {
   planned_ = false;
   certificate_.reset();

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "chunk/base/dtype.h"
+#include "chunk/base/ids.h"
 #include "chunk/base/status.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
@@ -34,6 +35,9 @@
 #include "offload/lanes/executor.h"
 #include "offload/memory/slab.h"
 #include "offload/twin/simulated_device.h"
+#include "placement/trace.h"
+#include "placement/trace/step_trace.h"
+#include "placement/trace/trace_file.h"
 #include "tests/support/private_mount.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
@@ -98,6 +102,112 @@ TEST_F(ZeroEngineResealTest, AnyBudgetsAfterAnyStepEqualPlainArrays) {
       }
     }
   }
+}
+
+// What is planned stays planned, and is fetched ahead in the next step, too.
+TEST_F(ZeroEngineResealTest, TheNextStepFollowsThePlanOfTheLast) {
+  for (const int world : {1, 2}) {
+    for (const bool own_ends : {false, true}) {
+      SCOPED_TRACE(testing::Message()
+                   << "world " << world << " own ends " << own_ends);
+      const ToyModel model = MakeToyModel(7, 10, 2500, DType::kBF16);
+      ToyRun run;
+      run.steps = 6;
+      std::vector<int64_t> prefetched;
+      std::vector<int64_t> divergences;
+      std::vector<StepTrace> recorded;
+      const auto note = [&](const ZeroEngine& engine) {
+        if (engine.rank() != 0) return;
+        prefetched.push_back(engine.stats().prefetched_gathers);
+        divergences.push_back(engine.stats().divergences);
+        recorded.push_back(engine.RecordedTrace().step);
+      };
+      run.between_steps = [&](ZeroEngine& engine, int step) -> Status {
+        if (step == 3) {
+          CASTOR_RETURN_IF_ERROR(engine.Reseal({.device_budget = KiB(280)}));
+          note(engine);
+        }
+        return OkStatus();
+      };
+      run.after_step = [&](ZeroEngine& engine, int) { note(engine); };
+      ZeroOptions options = Tight(3, KiB(300), MiB(4));
+      options.chunk_size = KiB(12);
+      options.own_lease_ends = own_ends;
+      options.home_limits = {{{"all", Tier::kDevice, Bytes(0)}}};
+      const ToyResult got = TrainToy(model, run, world, options);
+      ExpectEqual(got, TrainToyReference(model, run, world, options));
+      ASSERT_EQ(prefetched.size(), 7u);
+      // Four steps, the reseal, which counts anew, and two more.
+      EXPECT_EQ(recorded[4], recorded[3]);
+      EXPECT_EQ(divergences.back(), 0);
+      const int64_t usual = prefetched[6] - prefetched[5];
+      EXPECT_GT(usual, 0);
+      EXPECT_EQ(prefetched[5] - prefetched[4], usual);
+    }
+  }
+}
+
+TEST_F(ZeroEngineResealTest, AStepDeclaredAtSealIsFollowedFromTheFirst) {
+  const ToyModel model = MakeToyModel(7, 30, 2500, DType::kBF16);
+  int chunks = 0;
+  for (const GradMode mode : {GradMode::kSeparate, GradMode::kReuse}) {
+    SCOPED_TRACE(GradModeName(mode));
+    ToyRun run;
+    ZeroOptions options = Tight(3, KiB(300), MiB(4));
+    options.chunk_size = KiB(12);
+    options.grad_mode = mode;
+    options.home_limits = {{{"all", Tier::kDevice, Bytes(0)}}};
+    StepTrace recorded;
+    std::vector<int64_t> prefetched;
+    run.after_step = [&](ZeroEngine& engine, int) {
+      recorded = engine.RecordedTrace().step;
+      prefetched.push_back(engine.stats().prefetched_gathers);
+    };
+    const ToyResult once = TrainToy(model, run, 2, options);
+    ASSERT_THAT(once.status, IsOk());
+    chunks = static_cast<int>(once.layout.chunks().size());
+    const std::vector<int64_t> on_demand = std::exchange(prefetched, {});
+    run.step = recorded;
+    const ToyResult planned = TrainToy(model, run, 2, options);
+    ExpectEqual(planned, once);
+    EXPECT_EQ(planned.stats.divergences, 0);
+    EXPECT_EQ(recorded, *run.step);
+    // What is fetched after a step is of the next one.
+    const int64_t usual = on_demand[2] - on_demand[1];
+    EXPECT_LT(on_demand[0], usual);
+    EXPECT_GT(prefetched[0], usual);
+    EXPECT_EQ(prefetched[2] - prefetched[1], usual);
+
+    // Of another model, of another mode.
+    run.step->accesses.push_back({AccessKind::kUse, ChunkId(1000)});
+    EXPECT_THAT(TrainToy(model, run, 2, options).status,
+                StatusIs(ErrorCode::kInvalidArgument,
+                         HasSubstr("the step that is declared at Seal()")));
+    if (mode == GradMode::kReuse) continue;
+    run.step = recorded;
+    run.step->accesses.clear();
+    for (const AccessKind kind :
+         {AccessKind::kGradOpen, AccessKind::kUse, AccessKind::kUseEnd,
+          AccessKind::kGradClose}) {
+      run.step->accesses.push_back({kind, ChunkId(0)});
+    }
+    options.grad_mode = GradMode::kReuse;
+    EXPECT_THAT(TrainToy(model, run, 2, options).status,
+                StatusIs(ErrorCode::kInvalidArgument,
+                         HasSubstr("of another gradient mode than reuse")));
+  }
+  StepTrace wide;
+  for (const AccessKind kind : {AccessKind::kUse, AccessKind::kUseEnd}) {
+    for (int c = 0; c < chunks; ++c) {
+      wide.accesses.push_back({kind, ChunkId(c)});
+    }
+  }
+  ToyRun run;
+  run.step = wide;
+  ZeroOptions options = Tight(3, KiB(60), MiB(4));
+  options.chunk_size = KiB(12);
+  EXPECT_THAT(TrainToy(model, run, 1, options).status,
+              StatusIs(ErrorCode::kInfeasible));
 }
 
 TEST_F(ZeroEngineResealTest, WhatDoesNotFitChangesNothing) {

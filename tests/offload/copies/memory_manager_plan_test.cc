@@ -93,6 +93,40 @@ TEST_F(MemoryManagerPlanTest, AdoptsThePlanOfTheFirstStep) {
   EXPECT_EQ(*manager_->plan(), *PlanNextUse(trace, problem_));
 }
 
+TEST_F(MemoryManagerPlanTest, AStepThatIsGivenIsFollowedFromTheFirst) {
+  Open(4, 2, 2);
+  const std::vector<int> sweep = {0, 1, 2, 3, 2, 1, 0};
+  StepTrace step;
+  for (const int c : sweep) {
+    step.accesses.push_back({AccessKind::kUse, ChunkId(c)});
+    step.accesses.push_back({AccessKind::kUseEnd, ChunkId(c)});
+  }
+  step.leases = {{3, Bytes(64)}};
+  ASSERT_THAT(manager_->Adopt(step), IsOk());
+  EXPECT_EQ(*manager_->plan(), *PlanNextUse(step.accesses, problem_));
+  EXPECT_EQ(manager_->last_step(), step);
+  manager_->BeginStep(1);
+  EXPECT_GT(manager_->stats().prefetched_gathers, 0);
+  Step(sweep);
+  // Each chunk came before its use, as in the steps that follow.
+  const MemoryManagerStats first = manager_->stats();
+  EXPECT_EQ(first.divergences, 0);
+  EXPECT_EQ(first.prefetched_gathers, first.gathers);
+  EXPECT_EQ(manager_->planned_trace(), step.accesses);
+
+  // One that holds more at once than there are slots leaves nothing planned.
+  Open(3, 2);
+  StepTrace wide;
+  for (const AccessKind kind : {AccessKind::kUse, AccessKind::kUseEnd}) {
+    for (int c = 0; c < 3; ++c) wide.accesses.push_back({kind, ChunkId(c)});
+  }
+  EXPECT_THAT(manager_->Adopt(wide), StatusIs(ErrorCode::kInfeasible));
+  EXPECT_EQ(manager_->plan(), nullptr);
+  manager_->BeginStep(1);
+  Step({0, 1, 2});
+  EXPECT_NE(manager_->plan(), nullptr);
+}
+
 TEST_F(MemoryManagerPlanTest, ThePlannedPolicyFollowsTheCheapestPlan) {
   policy_ = PlanPolicy::kPlanned;
   PlanProblem problem;

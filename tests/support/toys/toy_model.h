@@ -13,12 +13,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "chunk/base/status.h"
 #include "chunk/param_spec.h"
 #include "collectives/custom_update.h"
+#include "placement/trace/step_trace.h"
 
 namespace castor {
 
@@ -105,6 +107,8 @@ struct ToyRun {
   UpdateFunction update;
   // Called on every rank before its first step; a failure ends it.
   std::function<Status(ZeroEngine&)> after_seal;
+  // Declared at Seal, beside what is held.
+  std::optional<StepTrace> step;
   // Called on every rank after every step but the last; a failure ends it.
   std::function<Status(ZeroEngine&, int step)> between_steps;
   // Called on rank 0 after every step.

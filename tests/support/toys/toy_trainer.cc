@@ -187,6 +187,7 @@ class ToyRank {
       declared.grow = true;
       declared.micro_batches = run_.micro_batches;
     }
+    declared.step = run_.step;
     return engine_->Seal(declared);
   }
 
