@@ -21,6 +21,7 @@
 #include "chunk/layout_file.h"
 #include "collectives/loss_scaler.h"
 #include "collectives/optimizer_groups.h"
+#include "offload/host_passes.h"
 #include "offload/kernels/optimizer_options.h"
 #include "offload/lanes/executor.h"
 #include "offload/memory/slab.h"
@@ -203,7 +204,11 @@ struct ZeroOptions {
   IoQueueFactory make_nvme_queue;
   // Computes their checksums; null: threads of their own.
   Executor* nvme_checksums = nullptr;
-  WorkerPool* workers = nullptr;    // null: the process's own
+  WorkerPool* workers = nullptr;      // null: the process's own
+  HostPasses* host_passes = nullptr;  // null: the machine's
+  // Of a world without bytes: no start values are written, and nobody reads
+  // any value.
+  bool dry = false;
   RunRecorder* recorder = nullptr;  // null: the run is not recorded
   Log* log = nullptr;               // null: to stderr
   const Clock* clock = nullptr;     // null: the machine's clock

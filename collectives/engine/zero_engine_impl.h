@@ -484,6 +484,11 @@ class ZeroEngine::Impl final : public ChunkSource {
   // That a custom optimizer was given its update.
   Status RequireUpdate() const;
   Status FinishProgramUpdate();
+  // Who works through host memory.
+  HostPasses& HostWork() const {
+    return options_.host_passes != nullptr ? *options_.host_passes
+                                           : HostPasses::Machine();
+  }
   WorkerPool* Workers() const {
     return options_.workers != nullptr ? options_.workers
                                        : &WorkerPool::Process();

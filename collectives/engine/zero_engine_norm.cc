@@ -76,14 +76,15 @@ void ZeroEngine::Impl::CountLeftSquares() {
     }
     for (const ShardRange& range :
          WithinPieces(chunk, sharding_.kept(kind, *layout_, chunk))) {
-      HostWindow window =
-          store_->OpenWindow(chunk, kind, RangeBytes(chunk, kind, range),
-                             WindowMode::kRead, RunCause::kGradient);
+      const ByteRange bytes = RangeBytes(chunk, kind, range);
+      HostWindow window = store_->OpenWindow(
+          chunk, kind, bytes, WindowMode::kRead, RunCause::kGradient);
       host_lane_->Wait(window.ready);
-      host_lane_->Run([this, chunk, range, data = window.bytes()] {
-        AddHostSquares(chunk, range, data.get());
-        return OkStatus();
-      });
+      HostWork().Queue(*host_lane_, HostPass::kSum, SquaresBytes(bytes.size()),
+                       [this, chunk, range, data = window.bytes()] {
+                         AddHostSquares(chunk, range, data.get());
+                         return OkStatus();
+                       });
       store_->CloseWindow(std::move(window), host_lane_->Record());
     }
   }

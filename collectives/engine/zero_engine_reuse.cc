@@ -117,14 +117,16 @@ void ZeroEngine::Impl::RestoreOnHost(ChunkId chunk, ShardRange range) {
     return;
   }
   for (const HostWindow& window : *opened) host_lane_->Wait(window.ready);
-  host_lane_->Run([master = opened->front().bytes(),
-                   param = opened->back().bytes(),
-                   dtype = layout_->dtype(chunk),
-                   count = (range.end - range.begin).count()] {
-    ConvertFromFloat(reinterpret_cast<const float*>(master.get()), count, dtype,
-                     param.get());
-    return OkStatus();
-  });
+  HostWork().Queue(
+      *host_lane_, HostPass::kRestore,
+      requests[0].range.size() + requests[1].range.size(),
+      [master = opened->front().bytes(), param = opened->back().bytes(),
+       dtype = layout_->dtype(chunk),
+       count = (range.end - range.begin).count()] {
+        ConvertFromFloat(reinterpret_cast<const float*>(master.get()), count,
+                         dtype, param.get());
+        return OkStatus();
+      });
   const Event restored = host_lane_->Record();
   for (HostWindow& window : *opened) {
     store_->CloseWindow(std::move(window), restored);

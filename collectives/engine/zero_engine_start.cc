@@ -13,6 +13,7 @@
 namespace castor {
 
 Status ZeroEngine::Impl::InitializeShards() {
+  if (options_.dry) return OkStatus();
   std::vector<std::byte> values;
   for (size_t c = 0; c < memory_.states.size(); ++c) {
     const ChunkId chunk(static_cast<int32_t>(c));

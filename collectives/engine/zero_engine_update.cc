@@ -244,7 +244,10 @@ Event ZeroEngine::Impl::UpdateOnHost(ChunkId chunk, ShardRange range,
   event->bytes = work.elements * 4;
   event->from = event->to = Tier::kHost;
   RecordSpan(*host_lane_, event, true);
-  host_lane_->Run(
+  HostWork().Queue(
+      *host_lane_, HostPass::kUpdate,
+      UpdateBytes(sharding_.update_pass(GroupOf(chunk)),
+                  range.end - range.begin),
       [work = std::move(work), bytes, workers = Workers()]() mutable {
         work.Place([&](StateKind state) {
           return bytes[static_cast<size_t>(state)].get();

@@ -20,6 +20,7 @@
 #include "offload/kernels/optimizer.h"
 #include "offload/kernels/reduce.h"
 #include "offload/lanes/event.h"
+#include "offload/memory/address_slab.h"
 
 namespace castor {
 namespace {
@@ -69,7 +70,7 @@ struct SimulatedDevice::Impl {
       lane.Run([this, kind, traffic, work = std::move(work)] {
         CASTOR_RETURN_IF_ERROR(Begin());
         links.Book(kind, 0, traffic);
-        work();
+        if (!options.dry) work();
         return OkStatus();
       });
       return;
@@ -89,7 +90,7 @@ struct SimulatedDevice::Impl {
     const bool takes_time = links.throttles(kind);
     const int64_t end =
         links.Book(kind, takes_time ? options.timer->NowNs() : 0, traffic);
-    work();
+    if (!options.dry) work();
     if (!takes_time) return source.Complete();
     CompleteAt(end, std::move(source));
   }
@@ -153,7 +154,9 @@ Result<Slab> SimulatedDevice::MakeSlab(Bytes size, const SlabComing& coming) {
     memory->used += size;
   }
   Result<Slab> made =
-      MakeSimulatedDeviceSlab(size, impl_->options.system, coming);
+      impl_->options.dry
+          ? MakeAddressSlab(Tier::kDevice, size)
+          : MakeSimulatedDeviceSlab(size, impl_->options.system, coming);
   if (!made.ok()) {
     std::lock_guard lock(memory->mutex);
     memory->used -= size;
@@ -177,6 +180,7 @@ Result<Slab> SimulatedDevice::MakeHostSlab(Bytes size,
                                            const HostSlabOptions& options,
                                            HostSlabFacts* facts) {
   CASTOR_RETURN_IF_ERROR(status());
+  if (impl_->options.dry) return MakeAddressSlab(Tier::kHost, size);
   return castor::MakeHostSlab(size, options, facts);
 }
 

@@ -42,6 +42,9 @@ struct SimulatedDeviceOptions {
   // Must outlive the device. May be null where no link is throttled and Busy is
   // not called.
   Timer* timer = nullptr;
+  // Operations take their time and touch no byte, and memory has no pages until
+  // somebody else touches it.
+  bool dry = false;
   // Takes part in optimizer passes; must outlive the device. Null: a pass runs
   // on the thread that serves its lane, alone.
   WorkerPool* workers = nullptr;

@@ -13,10 +13,12 @@
 #include "collectives/in_process_communicator.h"
 #include "offload/lane.h"
 #include "offload/lanes/executor.h"
+#include "offload/lanes/solo_executor.h"
 #include "offload/lanes/timer.h"
 #include "offload/lanes/virtual_executor.h"
 #include "offload/nvme/queue/simulated_io_queue.h"
 #include "offload/twin/simulated_device.h"
+#include "offload/twin/simulated_host.h"
 #include "offload/twin/simulated_link.h"
 #include "offload/worker_pool.h"
 #include "placement/trace/access_recorder.h"
@@ -32,7 +34,8 @@ struct World {
   Executor* executor = nullptr;
   Timer* timer = nullptr;
   Executor* files = nullptr;           // moves the bytes of drives
-  VirtualExecutor* counted = nullptr;  // null: the machine's clock
+  VirtualExecutor* counted = nullptr;  // null: another clock
+  bool dry = false;
 };
 
 SimulatedLinkModels LinksOf(const TwinTraining& training) {
@@ -59,7 +62,10 @@ class Rank {
                  .links = LinksOf(training),
                  .executor = world.executor,
                  .timer = world.timer,
+                 .dry = world.dry,
                  .workers = &WorkerPool::Process()}),
+        host_({training.machine.optimizer, training.machine.memory, world.dry},
+              world.timer),
         units_(training.units) {
     for (size_t p = 0; p < training.params.size() && training.units.empty();
          ++p) {
@@ -127,6 +133,9 @@ class Rank {
     options.executor = world_.executor;
     options.clock = world_.timer;
     options.device = &device_;
+    // On the machine's clock its passes take what they take.
+    if (training_.clock != TwinClock::kMachine) options.host_passes = &host_;
+    options.dry = world_.dry;
     options.nvme_checksums = world_.counted;
     options.make_nvme_queue = [this](size_t) {
       return MakeSimulatedIoQueue(
@@ -246,6 +255,7 @@ class Rank {
   Communicator* communicator_;
   SimulatedLinks drive_;
   SimulatedDevice device_;
+  SimulatedHost host_;
   std::vector<std::vector<ParamId>> units_;
   std::unique_ptr<ZeroEngine> engine_;
   std::unique_ptr<Lane> lane_;
@@ -255,9 +265,20 @@ class Rank {
   std::optional<VirtualParticipant> turn_;
 };
 
+TwinOutcome TrainDry(const TwinTraining& training) {
+  CASTOR_CHECK_EQ(training.world, 1);
+  CASTOR_CHECK(training.options.nvme.empty());
+  SoloExecutor all;
+  const World world = {&all, &all, &all, nullptr, /*dry=*/true};
+  const auto ranks = MakeInProcessWorld(
+      {.world = 1, .executor = &all, .timeout_ns = 0, .clock = &all});
+  return Rank(training, world, ranks.front().get()).Run();
+}
+
 }  // namespace
 
 TwinOutcome TrainOnTwins(const TwinTraining& training) {
+  if (training.clock == TwinClock::kDry) return TrainDry(training);
   // They wait for the system most of the time.
   constexpr int kFileThreads = 2;
   std::optional<VirtualExecutor> counted;

@@ -33,6 +33,9 @@ namespace castor {
 enum class TwinClock : uint8_t {
   kCounted,  // offload/lanes/virtual_executor.h
   kMachine,  // offload/lanes/timer.h
+  // Counted, on the calling thread, and no byte is there: what the engine does
+  // and when, without what it does it for. Of one rank, without drives.
+  kDry,
 };
 
 struct TwinTraining {
@@ -40,7 +43,9 @@ struct TwinTraining {
   // Budgets, stage and so on; its collaborators are set by the call.
   ZeroOptions options;
   SealOptions seal;
-  TierModel machine;  // of it, links to devices and drives
+  // Of it, links to devices and drives, and how fast the optimizer is; memory
+  // is where the host's other passes take time.
+  TierModel machine;
   std::optional<LinkModel> device_memory = {};  // empty: it takes no time
   TwinClock clock = TwinClock::kCounted;
   int world = 1;
