@@ -120,6 +120,7 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared,
   pools.nvme_drives = options_.nvme;
   pools.make_nvme_queue = options_.make_nvme_queue;
   pools.nvme_checksums = options_.nvme_checksums;
+  pools.dry = options_.dry;
   pools.log = options_.log;
   pools.poison = options_.poison;
   pools.nvme_class = memory_.staging_class;

@@ -36,6 +36,7 @@ Result<std::unique_ptr<RankPools>> RankPools::Create(RankPoolsOptions options) {
   made->nvme_drives_ = std::move(options.nvme_drives);
   made->make_nvme_queue_ = std::move(options.make_nvme_queue);
   made->nvme_checksums_ = options.nvme_checksums;
+  made->dry_ = options.dry;
   made->device_memory_ = std::move(options.device_memory);
   made->make_device_slab_ = std::move(options.make_device_slab);
   made->coming_ = options.coming;
@@ -117,6 +118,8 @@ Result<std::unique_ptr<NvmeStore>> RankPools::MakeStore(
   options.log = log_;
   options.make_queue = make_nvme_queue_;
   options.checksums = nvme_checksums_;
+  options.dry = dry_;
+  for (NvmeDriveOptions& drive : options.drives) drive.dry = dry_;
   CASTOR_ASSIGN_OR_RETURN(std::unique_ptr<NvmeStore> store,
                           NvmeStore::Create(std::move(options)));
   ++allocations_;

@@ -69,6 +69,7 @@ struct RankPoolsOptions {
   IoQueueFactory make_nvme_queue = nullptr;
   // Computes checksums; null: threads of each store's own.
   Executor* nvme_checksums = nullptr;
+  bool dry = false;  // stores have no files (NvmeStoreOptions)
   // What it captures must outlive the pools.
   DeviceMemoryListener device_memory = {};
   // Slots of the device that go back are filled with NaN of every float type.
@@ -214,6 +215,7 @@ class RankPools {
   std::vector<NvmeOption> nvme_drives_;  // with what may yet be put on each
   IoQueueFactory make_nvme_queue_;
   Executor* nvme_checksums_ = nullptr;
+  bool dry_ = false;
   int64_t allocations_ = 0;
   DeviceMemoryListener device_memory_;
   Slab device_slab_;

@@ -115,8 +115,8 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
                  nvme, home_limits, home_rules, poison, keep_copies,
                  prefetch_depth, prefetch, step_compute_ns, machine, policy,
                  values_piece, executor, device, make_device_slab,
-                 make_nvme_queue, nvme_checksums, workers, recorder, log,
-                 clock] = engine;
+                 make_nvme_queue, nvme_checksums, workers, host_passes, dry,
+                 recorder, log, clock] = engine;
     EXPECT_NE(stage, none.stage);
     EXPECT_NE(shard_group, none.shard_group);
     EXPECT_NE(optimizer_span, none.optimizer_span);
@@ -153,6 +153,8 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
     EXPECT_EQ(values_piece, none.values_piece);
     EXPECT_EQ(nvme_checksums, nullptr);
     EXPECT_EQ(workers, nullptr);
+    EXPECT_EQ(host_passes, nullptr);
+    EXPECT_FALSE(dry);  // what the program's objects are
     EXPECT_EQ(recorder, nullptr);
     EXPECT_EQ(log, nullptr);
     EXPECT_EQ(clock, nullptr);

@@ -12,10 +12,15 @@
 #include "offload/nvme/store/preallocate.h"
 
 namespace castor {
+namespace {
 
-NvmeDrive::NvmeDrive(RunDirectory directory)
-    : directory_(std::move(directory)),
-      file_(directory_.path() / "nvme.data") {}
+constexpr char kFileName[] = "nvme.data";
+
+}  // namespace
+
+NvmeDrive::NvmeDrive(const NvmeDriveOptions& options,
+                     std::unique_ptr<IoQueue> queue, Log* log)
+    : size_(options.size), log_(log), queue_(std::move(queue)) {}
 
 NvmeDrive::~NvmeDrive() {
   const Status status = Close();
@@ -32,23 +37,27 @@ Result<std::unique_ptr<NvmeDrive>> NvmeDrive::Open(
         options.directory.string(), options.size.count(),
         kDirectAlignment.count()));
   }
-  CASTOR_ASSIGN_OR_RETURN(RunDirectory directory,
-                          RunDirectory::Create(options.directory, log));
-  std::unique_ptr<NvmeDrive> drive(new NvmeDrive(std::move(directory)));
-  drive->size_ = options.size;
-  drive->log_ = log;
+  std::unique_ptr<NvmeDrive> drive(
+      new NvmeDrive(options, std::move(queue), log));
+  if (!options.dry) CASTOR_RETURN_IF_ERROR(drive->MakeFile(options));
+  return drive;
+}
+
+Status NvmeDrive::MakeFile(const NvmeDriveOptions& options) {
+  CASTOR_ASSIGN_OR_RETURN(directory_,
+                          RunDirectory::Create(options.directory, log_));
+  file_ = directory_->path() / kFileName;
   CASTOR_ASSIGN_OR_RETURN(
       BackingFile backing,
-      MakeBackingFile(drive->file_, options.size, log, options.space));
-  drive->fd_ = std::move(backing.fd);
-  drive->direct_ = backing.direct;
-  drive->as_written_ = backing.as_written;
-  drive->queue_ = std::move(queue);
-  const Status registered = drive->queue_->RegisterFile(drive->fd_.get());
-  if (!registered.ok() && log != nullptr) {
-    log->WarnOnce("nvme.register_file", registered.message());
+      MakeBackingFile(file_, options.size, log_, options.space));
+  fd_ = std::move(backing.fd);
+  direct_ = backing.direct;
+  as_written_ = backing.as_written;
+  const Status registered = queue_->RegisterFile(fd_.get());
+  if (!registered.ok() && log_ != nullptr) {
+    log_->WarnOnce("nvme.register_file", registered.message());
   }
-  return drive;
+  return OkStatus();
 }
 
 Status NvmeDrive::TakeSpace() {
@@ -72,15 +81,15 @@ void NvmeDrive::RegisterMemory(std::span<std::byte> memory) {
 }
 
 Status NvmeDrive::Close() {
-  if (!fd_.valid()) return directory_.Close();
   queue_.reset();
+  if (!fd_.valid()) return directory_ ? directory_->Close() : OkStatus();
   Status status;
   if (const int error = fd_.Close(); error != 0) {
     status =
         IoError(fmt::format("closing {} failed: {} (errno {})", file_.string(),
                             std::generic_category().message(error), error));
   }
-  const Status removed = directory_.Close();
+  const Status removed = directory_->Close();
   return status.ok() ? removed : status;
 }
 

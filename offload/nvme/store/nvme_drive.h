@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "chunk/base/log.h"
@@ -27,6 +28,7 @@ struct NvmeDriveOptions {
   std::filesystem::path directory;  // shared parent; must exist
   Bytes size;                       // a multiple of 4 KiB
   FileSpace space = FileSpace::kAtOnce;
+  bool dry = false;  // no file is made, and the queue gets none
 };
 
 class NvmeDrive {
@@ -65,9 +67,11 @@ class NvmeDrive {
   Status Close();
 
  private:
-  explicit NvmeDrive(RunDirectory directory);
+  NvmeDrive(const NvmeDriveOptions& options, std::unique_ptr<IoQueue> queue,
+            Log* log);
+  Status MakeFile(const NvmeDriveOptions& options);
 
-  RunDirectory directory_;
+  std::optional<RunDirectory> directory_;  // none of a dry drive
   std::filesystem::path file_;
   Bytes size_;
   Log* log_ = nullptr;

@@ -87,7 +87,8 @@ NvmeStore::Impl::Impl(const NvmeStoreOptions& options,
       write_threads(MakeChecksumThreads(options, drives.size())),
       write_checksums(options.checksums != nullptr ? options.checksums
                                                    : write_threads.get()),
-      read_checksums(options.checksums) {
+      read_checksums(options.checksums),
+      dry(options.dry) {
   stats.direct = true;
   for (const auto& drive : drives) {
     stats.direct = stats.direct && drive->direct();

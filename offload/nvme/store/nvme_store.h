@@ -50,6 +50,9 @@ struct NvmeStoreOptions {
   // own, and those of the queues. For worlds whose time is counted, which see
   // no others.
   Executor* checksums = nullptr;
+  // No drive has a file, and no transfer moves or checks a byte; what was never
+  // written may be read. REQUIRES, then: queues of `make_queue` that move none.
+  bool dry = false;
 };
 
 struct NvmeDriveStats {

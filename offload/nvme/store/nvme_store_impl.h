@@ -102,6 +102,7 @@ struct NvmeStore::Impl : std::enable_shared_from_this<Impl> {
   // Used between Enter and Leave.
   Executor* const write_checksums;
   Executor* const read_checksums;  // null: the queue's thread
+  const bool dry;
 
   mutable std::mutex mutex;
   std::condition_variable idle;

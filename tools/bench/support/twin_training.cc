@@ -3,6 +3,7 @@
 
 #include "tools/bench/support/twin_training.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -10,12 +11,14 @@
 
 #include "chunk/base/check.h"
 #include "collectives/communicator.h"
+#include "collectives/dry_communicator.h"
 #include "collectives/in_process_communicator.h"
 #include "offload/lane.h"
 #include "offload/lanes/executor.h"
 #include "offload/lanes/solo_executor.h"
 #include "offload/lanes/timer.h"
 #include "offload/lanes/virtual_executor.h"
+#include "offload/nvme/queue/file_calls.h"
 #include "offload/nvme/queue/simulated_io_queue.h"
 #include "offload/twin/simulated_device.h"
 #include "offload/twin/simulated_host.h"
@@ -136,10 +139,14 @@ class Rank {
     // On the machine's clock its passes take what they take.
     if (training_.clock != TwinClock::kMachine) options.host_passes = &host_;
     options.dry = world_.dry;
-    options.nvme_checksums = world_.counted;
+    if (training_.clock != TwinClock::kMachine) {
+      options.nvme_checksums = world_.files;
+    }
     options.make_nvme_queue = [this](size_t) {
-      return MakeSimulatedIoQueue(
-          {.links = &drive_, .executor = world_.files, .timer = world_.timer});
+      return MakeSimulatedIoQueue({.links = &drive_,
+                                   .executor = world_.files,
+                                   .timer = world_.timer,
+                                   .calls = Calls()});
     };
     CASTOR_ASSIGN_OR_RETURN(engine_,
                             ZeroEngine::Create(options, communicator_));
@@ -153,6 +160,14 @@ class Rank {
       lane_ = device_.MakeLane("compute");
     }
     return OkStatus();
+  }
+
+  FileCalls Calls() const {
+    if (!world_.dry) return {};
+    const auto all = [](int, const void*, size_t size, off_t) {
+      return static_cast<ssize_t>(size);
+    };
+    return {.pread = all, .pwrite = all};
   }
 
   void Compute(size_t unit, bool backward) {
@@ -265,14 +280,48 @@ class Rank {
   std::optional<VirtualParticipant> turn_;
 };
 
-TwinOutcome TrainDry(const TwinTraining& training) {
-  CASTOR_CHECK_EQ(training.world, 1);
-  CASTOR_CHECK(training.options.nvme.empty());
+TwinOutcome TrainDryRank(const TwinTraining& training, DryMeetings* meetings) {
   SoloExecutor all;
   const World world = {&all, &all, &all, nullptr, /*dry=*/true};
-  const auto ranks = MakeInProcessWorld(
-      {.world = 1, .executor = &all, .timeout_ns = 0, .clock = &all});
-  return Rank(training, world, ranks.front().get()).Run();
+  const auto rank =
+      MakeDryCommunicator({.world = training.world,
+                           .all_gather = training.machine.all_gather,
+                           .reduce_scatter = training.machine.reduce_scatter,
+                           .executor = &all,
+                           .timer = &all,
+                           .meetings = meetings});
+  return Rank(training, world, rank.get()).Run();
+}
+
+// The ranks that come first and last, until each finds the other where it was
+// taken to be. Causes come before what follows from them, so every round
+// settles one meeting at least.
+TwinOutcome TrainDry(const TwinTraining& training) {
+  CASTOR_CHECK_LT(training.lacks, 0);
+  DryMeetings first;
+  DryMeetings last;
+  last.comes_last = true;
+  const auto later = [](const std::vector<int64_t>& a,
+                        const std::vector<int64_t>& b) {
+    std::vector<int64_t> all = a;
+    for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+      all[i] = std::max(a[i], b[i]);
+    }
+    return all;
+  };
+  for (;;) {
+    if (training.world > 1) {
+      TwinOutcome outcome = TrainDryRank(training, &last);
+      if (!outcome.status.ok()) return outcome;
+      first.other_ns = last.own_ns;
+    }
+    TwinOutcome outcome = TrainDryRank(training, &first);
+    if (training.world == 1 || !outcome.status.ok() ||
+        later(last.own_ns, first.own_ns) == later(last.own_ns, last.other_ns)) {
+      return outcome;
+    }
+    last.other_ns = first.own_ns;
+  }
 }
 
 }  // namespace

@@ -34,7 +34,8 @@ enum class TwinClock : uint8_t {
   kCounted,  // offload/lanes/virtual_executor.h
   kMachine,  // offload/lanes/timer.h
   // Counted, on the calling thread, and no byte is there: what the engine does
-  // and when, without what it does it for. Of one rank, without drives.
+  // and when, without what it does it for. One rank stands for all, so none may
+  // differ (`lacks`).
   kDry,
 };
 
