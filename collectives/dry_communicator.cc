@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include "chunk/base/check.h"
 #include "chunk/base/dtype.h"
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
 
 namespace castor {
 namespace {
@@ -89,7 +92,7 @@ class DryCommunicator final : public Communicator {
   }
 
   void Meet(Lane& lane, int64_t ns) {
-    DryMeetings& meetings = *options_.meetings;
+    internal::Meetings& meetings = *options_.meetings;
     const size_t meeting = meetings.own_ns.size();
     meetings.own_ns.push_back(0);
     lane.RunAsync([this, meeting, ns](EventSource source) {
@@ -97,7 +100,7 @@ class DryCommunicator final : public Communicator {
     });
   }
   void End(size_t meeting, int64_t ns, EventSource source) {
-    DryMeetings& meetings = *options_.meetings;
+    internal::Meetings& meetings = *options_.meetings;
     const int64_t now_ns = options_.timer->NowNs();
     int64_t end_ns = meetings.own_ns[meeting] = now_ns;
     if (meeting < meetings.other_ns.size()) {

@@ -16,6 +16,7 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -25,6 +26,7 @@
 #include "collectives/engine/zero_engine_impl.h"
 #include "collectives/memory/held_moments.h"
 #include "collectives/world/value_hash.h"
+#include "placement/trace/step_trace.h"
 
 namespace castor {
 
@@ -77,9 +79,8 @@ Status ZeroEngine::Impl::Reseal(const ResealOptions& asked) {
   SealOptions declared = asked.declared;
   if (status.ok()) status = DeclareLastStep(&declared);
   if (status.ok()) status = AgreeOnInputs(declared);
-  if (status.ok() && !declared.step && manager_->plan() != nullptr) {
-    declared.step = manager_->last_step();
-  }
+  std::optional<StepTrace> last;
+  if (manager_->plan() != nullptr) last = manager_->last_step();
   Memory other;
   if (status.ok()) {
     manager_->DropAll(RunCause::kNone);
@@ -92,6 +93,12 @@ Status ZeroEngine::Impl::Reseal(const ResealOptions& asked) {
     Status built = BuildMemory(declared, {.loose = true, .returned = returned},
                                other.pools.get());
     if (built.ok()) built = BuildStore();
+    if (built.ok() && declared.step) {
+      built = manager_->Adopt(*declared.step);
+    } else if (built.ok() && last) {
+      // One that does not fit any more is served on demand.
+      manager_->Adopt(*last).IgnoreError();
+    }
     if (built.code() == ErrorCode::kUnavailable && !why.empty()) {
       built = built.WithContext(why);
     }
@@ -135,8 +142,6 @@ Status ZeroEngine::Impl::Reseal(const ResealOptions& asked) {
   }
   DescribeHomes();
   store_->BeginStep(static_cast<int32_t>(step_ + 1));
-  // A step that does not fit any more is served on demand.
-  if (declared.step) manager_->Adopt(*declared.step).IgnoreError();
   manager_->BeginStep(static_cast<int32_t>(step_ + 1));
   return Health();
 }

@@ -119,7 +119,6 @@ Result<std::unique_ptr<NvmeStore>> RankPools::MakeStore(
   options.make_queue = make_nvme_queue_;
   options.checksums = nvme_checksums_;
   options.dry = dry_;
-  for (NvmeDriveOptions& drive : options.drives) drive.dry = dry_;
   CASTOR_ASSIGN_OR_RETURN(std::unique_ptr<NvmeStore> store,
                           NvmeStore::Create(std::move(options)));
   ++allocations_;

@@ -27,6 +27,7 @@
 #include "placement/simulation/step_traffic.h"
 #include "placement/tier_model.h"
 #include "placement/timeline/event_loop.h"
+#include "placement/timeline/meetings.h"
 #include "placement/timeline/sim_lane.h"
 #include "placement/timeline/slot_pool.h"
 #include "placement/timeline/wires.h"
@@ -34,18 +35,6 @@
 #include "placement/trace/step_trace.h"
 
 namespace castor::internal {
-
-// How ranks meet for collectives, in the order in which they make them. All
-// come at the same time but for one thing: where a collective takes none, who
-// comes last finds it over at once, and what it has queued elsewhere for that
-// time follows, while for others it goes before. So the first and the last rank
-// may differ by one wait on a link.
-struct Meetings {
-  bool comes_last = false;
-  // When the other of the two comes, if that is later.
-  std::vector<int64_t> other_ns;
-  std::vector<int64_t> own_ns;  // filled: when this one came
-};
 
 class SimulatedRank final : private CopySource {
  public:

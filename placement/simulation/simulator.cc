@@ -12,6 +12,7 @@
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "placement/simulation/simulated_rank.h"
+#include "placement/timeline/meetings.h"
 #include "placement/trace/grads_in_place.h"
 
 namespace castor {
@@ -93,37 +94,18 @@ Result<SimulationResult> SimulateRank(std::span<const StepTrace* const> steps,
   return MakeSteps(steps, engine, options.plan, rank);
 }
 
-// When a rank that came last finds each meeting over.
-std::vector<int64_t> Later(const std::vector<int64_t>& a,
-                           const std::vector<int64_t>& b) {
-  std::vector<int64_t> later = a;
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    later[i] = std::max(a[i], b[i]);
-  }
-  return later;
-}
-
-// Of the ranks that come first and last, until each of them finds the other
-// where it was taken to be. Causes come before what follows from them, so every
-// round settles one meeting at least.
+// The one that comes first, as far as it and the last one meet.
 Result<SimulationResult> SimulateTwoRanks(
     std::span<const StepTrace* const> steps, const SimulatedEngine& engine,
     const TierModel& machine, const SimulationOptions& options) {
-  internal::Meetings first;
-  internal::Meetings last;
-  last.comes_last = true;
-  for (;;) {
-    CASTOR_RETURN_IF_ERROR(
-        SimulateRank(steps, engine, machine, options, &last).status());
-    first.other_ns = last.own_ns;
-    CASTOR_ASSIGN_OR_RETURN(
-        SimulationResult result,
-        SimulateRank(steps, engine, machine, options, &first));
-    if (Later(last.own_ns, first.own_ns) == Later(last.own_ns, last.other_ns)) {
-      return result;
-    }
-    last.other_ns = first.own_ns;
-  }
+  SimulationResult result;
+  CASTOR_RETURN_IF_ERROR(
+      internal::SettleMeetings([&](internal::Meetings* meetings) -> Status {
+        CASTOR_ASSIGN_OR_RETURN(
+            result, SimulateRank(steps, engine, machine, options, meetings));
+        return OkStatus();
+      }));
+  return result;
 }
 
 bool WritesOver(const SimulatedEngine& engine) {

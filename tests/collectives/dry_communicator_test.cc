@@ -18,6 +18,7 @@
 #include "offload/lane.h"
 #include "offload/lanes/solo_executor.h"
 #include "placement/tier_model.h"
+#include "placement/timeline/meetings.h"
 #include "tests/support/status_matchers.h"
 
 namespace castor {
@@ -41,7 +42,7 @@ class DryCommunicatorTest : public testing::Test {
   }
 
   SoloExecutor world_;
-  DryMeetings meetings_;
+  internal::Meetings meetings_;
   WorkerLane lane_{"lane", &world_};
   const CollectiveTag tag_{ChunkId(0), 0, "param"};
 };

@@ -28,7 +28,7 @@ struct NvmeDriveOptions {
   std::filesystem::path directory;  // shared parent; must exist
   Bytes size;                       // a multiple of 4 KiB
   FileSpace space = FileSpace::kAtOnce;
-  bool dry = false;  // no file is made, and the queue gets none
+  bool dry = false;  // the store's: no file is made
 };
 
 class NvmeDrive {

@@ -122,7 +122,8 @@ Result<std::unique_ptr<NvmeStore>> NvmeStore::Create(NvmeStoreOptions options) {
   CASTOR_RETURN_IF_ERROR(CheckOptions(options));
   return OrThreadLimit([&]() -> Result<std::unique_ptr<NvmeStore>> {
     std::vector<std::unique_ptr<NvmeDrive>> drives;
-    for (const NvmeDriveOptions& drive : options.drives) {
+    for (NvmeDriveOptions& drive : options.drives) {
+      drive.dry = options.dry;
       std::unique_ptr<IoQueue> queue =
           options.make_queue ? options.make_queue(drives.size())
                              : MakeIoQueue(options.queue, options.log);

@@ -208,6 +208,16 @@ TEST_F(ZeroEngineResealTest, AStepDeclaredAtSealIsFollowedFromTheFirst) {
   options.chunk_size = KiB(12);
   EXPECT_THAT(TrainToy(model, run, 1, options).status,
               StatusIs(ErrorCode::kInfeasible));
+  // Nor does a reseal take such a step, and nothing has changed then.
+  run.step.reset();
+  run.between_steps = [&](ZeroEngine& engine, int) {
+    ResealOptions reseal;
+    reseal.declared.step = wide;
+    EXPECT_THAT(engine.Reseal(reseal), StatusIs(ErrorCode::kInfeasible));
+    return OkStatus();
+  };
+  ExpectEqual(TrainToy(model, run, 1, options),
+              TrainToyReference(model, run, 1, options));
 }
 
 TEST_F(ZeroEngineResealTest, WhatDoesNotFitChangesNothing) {

@@ -3,7 +3,6 @@
 
 #include "tools/bench/support/twin_training.h"
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -24,6 +23,7 @@
 #include "offload/twin/simulated_host.h"
 #include "offload/twin/simulated_link.h"
 #include "offload/worker_pool.h"
+#include "placement/timeline/meetings.h"
 #include "placement/trace/access_recorder.h"
 #include "placement/trace/trace_file.h"
 
@@ -280,7 +280,8 @@ class Rank {
   std::optional<VirtualParticipant> turn_;
 };
 
-TwinOutcome TrainDryRank(const TwinTraining& training, DryMeetings* meetings) {
+TwinOutcome TrainDryRank(const TwinTraining& training,
+                         internal::Meetings* meetings) {
   SoloExecutor all;
   const World world = {&all, &all, &all, nullptr, /*dry=*/true};
   const auto rank =
@@ -293,35 +294,20 @@ TwinOutcome TrainDryRank(const TwinTraining& training, DryMeetings* meetings) {
   return Rank(training, world, rank.get()).Run();
 }
 
-// The ranks that come first and last, until each finds the other where it was
-// taken to be. Causes come before what follows from them, so every round
-// settles one meeting at least.
 TwinOutcome TrainDry(const TwinTraining& training) {
   CASTOR_CHECK_LT(training.lacks, 0);
-  DryMeetings first;
-  DryMeetings last;
-  last.comes_last = true;
-  const auto later = [](const std::vector<int64_t>& a,
-                        const std::vector<int64_t>& b) {
-    std::vector<int64_t> all = a;
-    for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-      all[i] = std::max(a[i], b[i]);
-    }
-    return all;
+  TwinOutcome outcome;
+  const auto train = [&](internal::Meetings* meetings) {
+    outcome = TrainDryRank(training, meetings);
+    return outcome.status;
   };
-  for (;;) {
-    if (training.world > 1) {
-      TwinOutcome outcome = TrainDryRank(training, &last);
-      if (!outcome.status.ok()) return outcome;
-      first.other_ns = last.own_ns;
-    }
-    TwinOutcome outcome = TrainDryRank(training, &first);
-    if (training.world == 1 || !outcome.status.ok() ||
-        later(last.own_ns, first.own_ns) == later(last.own_ns, last.other_ns)) {
-      return outcome;
-    }
-    last.other_ns = first.own_ns;
+  if (training.world > 1) {
+    internal::SettleMeetings(train).IgnoreError();  // the outcome has it
+  } else {
+    internal::Meetings alone;
+    train(&alone).IgnoreError();  // likewise
   }
+  return outcome;
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ TEST(NvmeStoreDryTest, HasNoFileAndTakesTheTimeOfADrive) {
   };
   NvmeStoreOptions options;
   options.drives = {{directory.path(), GiB(64)}};
-  options.drives.front().dry = options.dry = true;
+  options.dry = true;
   options.checksums = &world;
   options.make_queue = [&](size_t) {
     return MakeSimulatedIoQueue({.links = &links,
