@@ -79,29 +79,34 @@ Status RunInto(const ForetellRequest& request, Foretold* told) {
   const SimulatedEngine engine =
       SimulatedEngineOf(*told->seal, request.engine.options);
   const Plan* const plan = &told->forecast->plan.plan;
-  StepRanks ranks{.world = request.engine.world};
-  std::optional<TierModel> speeds;
-  if (request.machine) {
-    const ForetoldMachine& machine = *request.machine;
-    speeds = machine.speeds;
-    ranks.per_host = machine.ranks_per_host;
-    CASTOR_ASSIGN_OR_RETURN(
-        told->run,
-        SimulateSteps(request.steps, engine,
-                      ShareOfMachine(machine.speeds, machine.ranks_per_host),
-                      {.plan = plan,
-                       .trainer = machine.trainer,
-                       .device_memory = machine.device_memory}));
-  } else {
-    CASTOR_ASSIGN_OR_RETURN(told->run, CountSteps(request.steps, engine, plan));
-  }
+  const std::optional<ForetoldMachine>& machine = request.machine;
   const std::vector<int64_t>& compute_ns = request.steps.back()->compute_ns;
-  told->times =
-      TimesOf(told->run->steady().traffic, ranks,
-              std::accumulate(compute_ns.begin(), compute_ns.end(), int64_t{0}),
-              speeds);
-  told->timed = request.machine &&
-                (told->times.unknown.empty() || !request.machine->needs_all);
+  const auto count_times = [&] {
+    StepRanks ranks{.world = request.engine.world};
+    std::optional<TierModel> speeds;
+    if (machine) {
+      speeds = machine->speeds;
+      ranks.per_host = machine->ranks_per_host;
+    }
+    told->times = TimesOf(
+        told->run->steady().traffic, ranks,
+        std::accumulate(compute_ns.begin(), compute_ns.end(), int64_t{0}),
+        speeds);
+  };
+  if (!machine || machine->needs_all) {
+    CASTOR_ASSIGN_OR_RETURN(told->run, CountSteps(request.steps, engine, plan));
+    count_times();
+    if (!machine || !told->times.unknown.empty()) return OkStatus();
+  }
+  CASTOR_ASSIGN_OR_RETURN(
+      told->run,
+      SimulateSteps(request.steps, engine,
+                    ShareOfMachine(machine->speeds, machine->ranks_per_host),
+                    {.plan = plan,
+                     .trainer = machine->trainer,
+                     .device_memory = machine->device_memory}));
+  count_times();
+  told->timed = true;
   return OkStatus();
 }
 
