@@ -5,9 +5,9 @@
 #define CASTOR_OFFLOAD_HOST_PASSES_H_
 
 // The passes of an engine over host memory: sums of gradients, their squares,
-// updates, parameters that are restored. Whoever queues a pass says how many
-// bytes of memory the pass reads and writes (placement/memory_passes.h), so
-// that a stand-in for the host knows how long the pass takes
+// updates, parameters that are restored. Each pass comes with the bytes of
+// memory that the pass reads and writes (placement/memory_passes.h). By these
+// bytes a twin of the host knows the pass's time
 // (offload/twin/simulated_host.h). Thread-safe.
 
 #include <cstdint>

@@ -246,8 +246,8 @@ class MemoryManager {
   // the last one, drops the copies that the update makes stale. REQUIRES: no
   // gradient open, and nothing pinned unless ends are the holders' own.
   Status EndStep();
-  // Plans the next step as if the step before had been this one. Infeasible,
-  // and nothing is planned, where it holds more at once than there are slots.
+  // Plans the next step as if `step` had come before. Infeasible, and nothing
+  // is planned, where `step` holds more at once than there are slots.
   // BeginStep is to follow. REQUIRES: a step of these chunks
   // (ValidateStep), in place where gradients are; none has begun, and nothing
   // is pinned.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-// Sums of squares, for the global norm: exact, so that it does not matter which
-// of them are counted on the device and which on the host.
+// Sums of squares, for the global norm. The sums are exact, so the norm has the
+// same bits wherever a square is counted: on the device or on the host.
 
 #include <algorithm>
 #include <cmath>

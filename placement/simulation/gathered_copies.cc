@@ -120,7 +120,7 @@ Result<SimSlot> GatheredCopies::TakeSlot(int32_t slot_class,
 bool GatheredCopies::DropOne(int32_t slot_class, ChunkId wanted_for) {
   const std::set<ChunkId>& idle = idle_[static_cast<size_t>(slot_class)];
   if (idle.empty()) return false;
-  // Of all it is one of these that a sweep comes to last.
+  // A sweep comes to the first or to the last of the idle chunks last.
   const ChunkId ends[] = {*idle.begin(), *idle.rbegin()};
   Drop(FirstStepVictim(ends, wanted_for, forward_));
   return true;

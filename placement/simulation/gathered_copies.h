@@ -4,11 +4,11 @@
 #ifndef CASTOR_PLACEMENT_SIMULATION_GATHERED_COPIES_H_
 #define CASTOR_PLACEMENT_SIMULATION_GATHERED_COPIES_H_
 
-// The gathered slots of a rank and what is in them, without memory: the moves
-// of offload/memory_manager.h, access by access, as the plan has them, and on
-// demand in the first step, where a step departs from the plan and in
-// evaluations. A CopySource makes each move and says when the move is over; no
-// decision depends on that time. Owner thread only.
+// The gathered slots of a rank and their chunks, without memory: the moves of
+// offload/memory_manager.h, access by access. The plan's moves are made where a
+// plan holds. The first step, departures and evaluations are served on demand.
+// A CopySource makes each move and says when the move is over; no decision
+// depends on that time. Owner thread only.
 
 #include <cstdint>
 #include <deque>

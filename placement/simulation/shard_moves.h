@@ -51,8 +51,9 @@ class ShardMoves {
     bool staged = false;
   };
 
-  // All outlive it, and it all that it queued. What it moves is added to
-  // `traffic`, by ChunkId; loads that are taken back are taken off.
+  // The arguments outlive these moves, and the moves outlive their queued work.
+  // Bytes that are moved are added to `traffic`, by ChunkId; loads that are
+  // taken back are taken off.
   // Lanes of kThread: nothing takes time, and what is queued is over at once.
   ShardMoves(EventLoop* loop, SimLane::Kind lanes, Wires* wires,
              const SimulatedEngine* engine, std::vector<StepTraffic>* traffic);

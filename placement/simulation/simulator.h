@@ -8,10 +8,10 @@
 // first one on, without memory, threads or time: which bytes every link
 // carries, how much of each tier is held at most, who waits for what, and how
 // long a step takes. Every access is served as the engine serves it, by the
-// same plan, and what follows from it is queued on the same lanes in the same
-// order; so bytes and peaks are those of a run to the byte, and on links whose
-// speed is declared (offload/twin/simulated_device.h, simulated_io_queue.h) and
-// a clock that is counted (offload/lanes/virtual_executor.h) times are too.
+// same plan, and the work of an access is queued on the same lanes in the same
+// order. So bytes and peaks are those of a run, to the byte. Times are, too,
+// where the run's links have declared speeds (offload/twin) and its clock is
+// counted (offload/lanes/virtual_executor.h).
 //
 // Modelled: the trainer's compute, as the trace tells it; copies to and from
 // the device, each direction with latency and bandwidth and slower where both

@@ -95,7 +95,8 @@ TEST_F(DryCommunicatorTest, OtherRanksSayWhatThisOneSays) {
   EXPECT_THAT(words, ElementsAre(3, 21, 0));
   EXPECT_THAT(least, ElementsAre(4, -4));
   EXPECT_EQ(world_.NowNs(), 0);
-  // All words but the own one go to other ranks, and its sum to both.
+  // Two of three words go to other ranks to be added, and the sum of the third
+  // goes to both ranks.
   EXPECT_EQ(ranks->stats().bytes_sent, Bytes(8) * (2 + 2) + Bytes(8) * (1 + 2));
 }
 

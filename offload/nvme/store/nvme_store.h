@@ -37,8 +37,8 @@ struct NvmeStoreOptions {
   // One at least. Of several, none is given twice, and every size is a multiple
   // of `stripe`, as DrivesFor makes them.
   std::vector<NvmeDriveOptions> drives;
-  // What one drive gets before it is the next one's turn, and what has a
-  // checksum of its own: a multiple of 4 KiB.
+  // A drive gets a stripe before the next drive's turn, and each stripe has a
+  // checksum: a multiple of 4 KiB.
   Bytes stripe = kNvmeStripe;
   IoQueueOptions queue = {};  // of each drive, where `make_queue` is null
   // Where fallbacks are said once; may be null, else must outlive the store.

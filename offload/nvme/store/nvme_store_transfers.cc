@@ -125,8 +125,8 @@ Status NvmeStore::Impl::Claim(Transfer& transfer) {
 void NvmeStore::Impl::Start(const TransferPtr& transfer) {
   Status claimed;
   {
-    // Held until all pieces have gone out, so that who raises or cancels finds
-    // all of them or none. The queues never call back before they return.
+    // The lock is held until all pieces have gone out, so that Raise and Cancel
+    // find all pieces or none. The queues never call back before they return.
     std::lock_guard lock(transfer->mutex);
     claimed = Claim(*transfer);
     if (claimed.ok()) {

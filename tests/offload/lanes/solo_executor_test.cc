@@ -57,8 +57,8 @@ TEST(SoloExecutorTest, TheEndRunsWhatIsLeft) {
 // What happened, and when.
 using Log = std::vector<std::pair<int64_t, int>>;
 
-// Lanes that wait for each other and for timers, by chance, and an owner who
-// now and then waits for one of them.
+// Lanes wait for each other and for timers, by chance. Now and then the owner
+// waits for a lane.
 Log Play(uint64_t seed, Executor& executor, Timer& timer) {
   std::mt19937_64 random(seed);
   const auto below = [&](uint64_t n) { return random() % n; };

@@ -337,7 +337,7 @@ class ToyRank {
     for (size_t k = kept_.size(); k-- > 0;) {
       if (!ends(chance_)) continue;
       Kept& kept = kept_[k];
-      // Until its step ends, what it shows is what was there.
+      // A kept lease shows the same values until the step ends.
       if (kept.sight == SightOf(kept.param)) {
         LookAgain(kept);
       }

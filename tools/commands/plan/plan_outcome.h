@@ -83,9 +83,10 @@ PlanFile PlanFileOf(const PlanSubject& subject, const PlanOutcome& outcome);
 
 // --- Why states are where they are -------------------------------------------
 // Of the chunks of parameters whose names match `pattern` (chunk/text/glob.h),
-// in order, a paragraph for each. It has those of its parameters that match,
-// and a sentence for each state, whose home the chunk's parameters share. It
-// ends with what a step moves, with times where the machine tells them.
+// in order, a paragraph for each. A paragraph names the chunk's parameters that
+// match. A sentence for each state says the home, which all parameters of the
+// chunk share. The last sentence is what a step moves of the chunk, with times
+// where the machine tells them.
 // "chunks" in JSON, and lines of --plain:
 //   state  CHUNK  STATE  TIER  WHY
 //   moves  CHUNK  LINK  BYTES  TRANSFERS
@@ -120,8 +121,8 @@ struct PlanVariant {
 };
 using PlanVariants = std::vector<PlanVariant>;
 
-// Changes of one flag that fit, each the least of its kind and none of them a
-// guess: every one was planned. Empty where none helps. REQUIRES: `outcome`
+// Changes of one flag that fit, each the least of its kind. Every change was
+// planned, so no change is a guess. Empty where none helps. REQUIRES: `outcome`
 // does not fit.
 Result<PlanVariants> ChangesThatFit(const PlanSubject& subject,
                                     const PlanOutcome& outcome);
