@@ -5,8 +5,8 @@
 # Installs what is missing, builds everything and runs every test with g++, and CUDA kernels where the toolkit is installed.
 #
 #   tools/test.sh                every test, once
-#   tools/test.sh --sanitizers   that, then with clang-19: all tests but those tagged `long` under AddressSanitizer and
-#                                UndefinedBehaviorSanitizer, those tagged `concurrent` under ThreadSanitizer, and programs of
+#   tools/test.sh --sanitizers   that, then with clang-19: all tests but those tagged `long` or `prints` under
+#                                AddressSanitizer and UndefinedBehaviorSanitizer, those tagged `concurrent` under ThreadSanitizer, and programs of
 #                                another Bazel workspace that use this one
 #   tools/test.sh --python       that, then the tests of the Python package, for which it makes .venv (tools/python.sh --setup); where
 #                                .venv is there they run anyway
@@ -81,7 +81,7 @@ fi
 
 run gcc --config=cuda //...
 if $sanitizers; then
-  run asan --config=asan --test_tag_filters=-long --build_tests_only //...
+  run asan --config=asan --test_tag_filters=-long,-prints --build_tests_only //...
   run tsan --config=tsan --test_tag_filters=concurrent --build_tests_only //...
   echo "== consumer: programs of another Bazel workspace"
   if tests/tools/packages/bazel_consumer.sh "$scratch"; then

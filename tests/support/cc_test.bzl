@@ -8,14 +8,18 @@ GoogleTest's headers are compiled once for all of them (compiled_headers/).
 """
 
 load("@rules_cc//cc:defs.bzl", _cc_test = "cc_test")
-load("//tools/workspace:library.bzl", "castor_library", "files_left", "folder_library", "with_compiled_headers")
+load("//tools/workspace:library.bzl", "below", "castor_library", "files_left", "folder_library", "with_compiled_headers")
 
 _BASE = [
     "//tests/support",
     "@system//:gtest",
 ]
 
-def cc_test(name, srcs = None, size = "small", deps = [], copts = [], **kwargs):
+# Commands and their pages: one thread reads, reckons and prints, with no memory but the library's. What they read is fuzzed (tests/fuzz) and
+# tested in tests/tools/models, under sanitizers too.
+_PRINTS = ["tests/tools/commands", "tests/tools/report", "tests/tools/zoo"]
+
+def cc_test(name, srcs = None, size = "small", deps = [], copts = [], tags = [], **kwargs):
     """As the native rule, for sources that include gtest.
 
     Args:
@@ -24,6 +28,7 @@ def cc_test(name, srcs = None, size = "small", deps = [], copts = [], **kwargs):
       size: as in cc_test.
       deps: as in cc_test. GoogleTest, tests/support and the folder's helpers are among them.
       copts: as in cc_test. A flag that changes code makes g++ read the headers again, and clang stop.
+      tags: as in cc_test. Tests below _PRINTS get the tag `prints`.
       **kwargs: as in cc_test.
     """
     helpers = [":helpers"] if native.existing_rule("helpers") else []
@@ -34,6 +39,7 @@ def cc_test(name, srcs = None, size = "small", deps = [], copts = [], **kwargs):
         srcs = sources,
         size = size,
         copts = copts,
+        tags = tags + (["prints"] if below(native.package_name(), _PRINTS) else []),
         deps = deps,
         **kwargs
     )

@@ -34,11 +34,14 @@ _COMPUTES = [
     "tools/examples",
 ]
 
-# Tests are not optimised, and the libraries of tests that compute are (.bazelrc). Kernels switch targets by pragmas: with the compiled header and
-# -O0, g++ 12.2 refused their prefetches, as if it optimised.
-_OTHER_FLAGS = ["offload/kernels", "tests/support/fakes", "tests/support/toys"]
+# Kernels switch targets by pragmas: with the compiled header and -O0, g++ 12.2 refused their prefetches, as if it optimised.
+_NO_COMPILED_HEADERS = ["offload/kernels"]
 
-def _below(package, folders):
+# Tests are not optimised, and the libraries of tests that compute are, but for sanitizers (.bazelrc).
+_TESTS_THAT_COMPUTE = ["tests/support/fakes", "tests/support/toys"]
+
+def below(package, folders):
+    """Whether a package is one of these folders, or below one of them."""
     return bool([folder for folder in folders if (package + "/").startswith(folder + "/")])
 
 def _include(label):
@@ -46,28 +49,30 @@ def _include(label):
     header = Label(label)
     return ["-include", "$(BINDIR)/" + "/".join([part for part in [header.workspace_root, header.package, header.name] if part])]
 
-def with_compiled_headers(srcs, deps, copts):
-    """What sources of this package are compiled with, beyond their own.
+def with_compiled_headers(srcs, deps, copts, folder = None):
+    """What sources are compiled with, beyond their own.
 
     Args:
       srcs: the sources.
       deps: as in cc_library.
       copts: as in cc_library.
+      folder: whose sources they are; by default this package's.
 
     Returns:
       deps and copts, with the headers that are compiled once.
     """
-    package = native.package_name()
-    if not [file for file in srcs if file.endswith(".cc")] or _below(package, _OTHER_FLAGS):
+    package = folder or native.package_name()
+    if not [file for file in srcs if file.endswith(".cc")] or below(package, _NO_COMPILED_HEADERS):
         return deps, copts
-    if _below(package, ["tests"]):
-        header = _TEST_HEADERS + "compiled_headers"
-        flags = _include(_TEST_HEADERS + "compiled/compiled_headers.h")
-    else:
-        header = _HEADERS + "library_headers"
-        flags = _include(_HEADERS + "compiled/library_headers.h")
+    header = _HEADERS + "library_headers"
+    flags = _include(_HEADERS + "compiled/library_headers.h")
     checked_header, checked_flags = header, flags
-    if _below(package, _STEERS) and not _below(package, _COMPUTES):
+    if below(package, ["tests"]):
+        checked_header = _TEST_HEADERS + "compiled_headers"
+        checked_flags = _include(_TEST_HEADERS + "compiled/compiled_headers.h")
+        if not below(package, _TESTS_THAT_COMPUTE):
+            header, flags = checked_header, checked_flags
+    elif below(package, _STEERS) and not below(package, _COMPUTES):
         checked_header += "_unoptimised"
         checked_flags = ["-O0"] + _include(_HEADERS + "compiled_unoptimised/library_headers.h")
     on = _HEADERS + "on"
@@ -151,6 +156,26 @@ def folder_library(name = None, srcs = [], public = False, deps = [], exclude = 
         srcs,
         public,
         deps,
+        **kwargs
+    )
+
+def sources_library(name, srcs, deps = [], copts = [], folder = None, **kwargs):
+    """As cc_library, for a library whose headers are its own alone.
+
+    Args:
+      name: of the library.
+      srcs: its sources and their headers.
+      deps: as in cc_library.
+      copts: as in cc_library.
+      folder: whose sources they are, where they are made from those of another one.
+      **kwargs: as in cc_library.
+    """
+    deps, copts = with_compiled_headers(srcs, deps, copts, folder)
+    cc_library(
+        name = name,
+        srcs = srcs,
+        copts = copts,
+        deps = deps,
         **kwargs
     )
 

@@ -6,3 +6,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <fstream>
+#include <random>
+
+#include "tools/workspace/compiled_headers/library_headers.h"
