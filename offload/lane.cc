@@ -31,7 +31,7 @@ Status Lane::Drain() {
 }
 
 void Lane::NoteTime(const Clock* clock, TimeNote note) {
-  Run([clock, note = std::move(note)] {
+  Run([clock, note = std::move(note)]() mutable {
     note(clock->NowNs());
     return OkStatus();
   });

@@ -28,6 +28,7 @@
 
 #include "chunk/base/clock.h"
 #include "chunk/base/status.h"
+#include "chunk/base/unique_function.h"
 #include "offload/lanes/event.h"
 #include "offload/lanes/executor.h"
 
@@ -35,11 +36,11 @@ namespace castor {
 
 class Lane {
  public:
-  using Work = std::function<Status()>;
+  using Work = UniqueFunction<Status()>;
   // Starts work that ends elsewhere (a collective, a transfer): the lane goes
   // on when the source is completed. The closure itself goes when it returns;
   // a source dropped uncompleted fails the lane.
-  using AsyncWork = std::function<void(EventSource)>;
+  using AsyncWork = UniqueFunction<void(EventSource)>;
   // Called once, with the first failure, from whichever thread met it.
   using OnFailure = std::function<void(const Status&)>;
 
@@ -55,7 +56,7 @@ class Lane {
   // thread: at once where runs_on_host(), else at the latest when
   // Device::FinishTimes returns. Nothing waits for it. Does not come where the
   // lane or its device has failed.
-  using TimeNote = std::function<void(int64_t ns)>;
+  using TimeNote = UniqueFunction<void(int64_t ns)>;
   virtual void NoteTime(const Clock* clock, TimeNote note);
   // Whether threads of the process run what is queued.
   virtual bool runs_on_host() const { return true; }

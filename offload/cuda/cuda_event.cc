@@ -25,7 +25,7 @@ CudaEventState::~CudaEventState() {
 }
 
 void CudaEventState::Issue(CudaStream stream) {
-  std::vector<std::function<void()>> tasks;
+  std::vector<Executor::Task> tasks;
   {
     std::unique_lock lock(mutex_);
     CASTOR_CHECK(!issued_);
@@ -42,7 +42,7 @@ void CudaEventState::Issue(CudaStream stream) {
     tasks.swap(on_issued_);
     changed_.notify_all();
   }
-  for (const std::function<void()>& task : tasks) task();
+  for (Executor::Task& task : tasks) task();
 }
 
 void CudaEventState::WaitUntilIssued() {
@@ -56,7 +56,7 @@ void CudaEventState::WaitUntilIssued() {
   issued.event().Wait().IgnoreError();  // it cannot fail
 }
 
-void CudaEventState::OnIssued(std::function<void()> task) {
+void CudaEventState::OnIssued(Executor::Task task) {
   {
     std::lock_guard lock(mutex_);
     if (!issued_) {
@@ -148,7 +148,7 @@ bool CudaEventState::Serve() {
     std::vector<Callback> to_call;
     to_call.swap(callbacks_);
     lock.unlock();
-    for (const Callback& callback : to_call) callback(status());
+    for (Callback& callback : to_call) callback(status());
     lock.lock();
   }
   watched_ = false;

@@ -11,7 +11,6 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string_view>
@@ -22,6 +21,7 @@
 #include "offload/cuda/cuda_core.h"
 #include "offload/cuda/cuda_lane_control.h"
 #include "offload/lanes/event_state.h"
+#include "offload/lanes/executor.h"
 
 namespace castor {
 
@@ -53,7 +53,7 @@ class CudaEventState final
   // before it on the device.
   Status StatusSoFar() const { return control_->StatusAt(sequence_); }
   // Calls `task` once it is issued: now, on this thread, or then, on that one.
-  void OnIssued(std::function<void()> task);
+  void OnIssued(Executor::Task task);
 
   void Wait() override;
   // Callbacks run on the device's completion thread.
@@ -85,7 +85,7 @@ class CudaEventState final
   int blocked_ = 0;       // threads in EventSynchronize
   bool watched_ = false;  // the watcher has it, and serves the callbacks
   std::vector<Callback> callbacks_;
-  std::vector<std::function<void()>> on_issued_;
+  std::vector<Executor::Task> on_issued_;
 };
 
 }  // namespace castor

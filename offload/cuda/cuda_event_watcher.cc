@@ -44,7 +44,7 @@ void CudaEventWatcher::Watch(std::shared_ptr<CudaEventState> event) {
   changed_.notify_all();
 }
 
-void CudaEventWatcher::Post(std::function<void()> task) {
+void CudaEventWatcher::Post(Executor::Task task) {
   std::lock_guard lock(mutex_);
   tasks_.push_back(std::move(task));
   changed_.notify_all();
@@ -57,14 +57,14 @@ bool CudaEventWatcher::BySequence::operator()(
 }
 
 size_t CudaEventWatcher::Poll() {
-  std::vector<std::function<void()>> tasks;
+  std::vector<Executor::Task> tasks;
   {
     std::lock_guard lock(mutex_);
     tasks.swap(tasks_);
     for (auto& event : added_) watched_[event->lane()].insert(event);
     added_.clear();
   }
-  for (const std::function<void()>& task : tasks) task();
+  for (Executor::Task& task : tasks) task();
   size_t left = 0;
   for (auto lane = watched_.begin(); lane != watched_.end();) {
     OfLane& events = lane->second;

@@ -15,13 +15,14 @@
 
 #include <condition_variable>
 #include <cstddef>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <thread>
 #include <vector>
+
+#include "offload/lanes/executor.h"
 
 namespace castor {
 
@@ -45,7 +46,7 @@ class CudaEventWatcher {
   void Watch(std::shared_ptr<CudaEventState> event);
 
   // Runs `task`, which does not block, soon.
-  void Post(std::function<void()> task);
+  void Post(Executor::Task task);
 
   // Runs what was posted and asks once for the first event of each lane, and
   // for those behind it as far as they are done. Returns how many tasks and
@@ -58,7 +59,7 @@ class CudaEventWatcher {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::shared_ptr<CudaEventState>> added_;  // guarded by mutex_
-  std::vector<std::function<void()>> tasks_;            // guarded by mutex_
+  std::vector<Executor::Task> tasks_;                   // guarded by mutex_
   bool stopping_ = false;                               // guarded by mutex_
   // Touched by Poll only.
   struct BySequence {

@@ -162,7 +162,7 @@ void CudaLane::Run(Work work) {
 
 void CudaLane::RunAsync(AsyncWork work) {
   if (control_->failed()) return;
-  if (options_.adopted) return RunHere(work);
+  if (options_.adopted) return RunHere(std::move(work));
   EventSource source;
   const Event finished = source.event();
   Record().OnDone([executor = core_->executor(), work = std::move(work),
@@ -181,7 +181,7 @@ void CudaLane::RunAsync(AsyncWork work) {
   Wait(finished);
 }
 
-void CudaLane::RunHere(const AsyncWork& work) {
+void CudaLane::RunHere(AsyncWork work) {
   // Of what failed before, the lane knows by now.
   if (!Record().Wait().ok()) return;
   EventSource source;
@@ -192,8 +192,8 @@ void CudaLane::RunHere(const AsyncWork& work) {
 
 void CudaLane::NoteTime(const Clock* clock, TimeNote note) {
   Queue("cudaEventRecord", [core = core_, control = control_.get(), clock,
-                            note = std::move(note)](CudaStream stream) {
-    return core->times().Note(control, stream, clock, note);
+                            note = std::move(note)](CudaStream stream) mutable {
+    return core->times().Note(control, stream, clock, std::move(note));
   });
 }
 
@@ -204,7 +204,7 @@ bool CudaLane::BeginIssuing() {
   return true;
 }
 
-void CudaLane::Hold(std::function<void()> operation) {
+void CudaLane::Hold(Executor::Task operation) {
   {
     std::lock_guard lock(mutex_);
     held_.push_back(std::move(operation));
@@ -218,7 +218,7 @@ void CudaLane::Hold(std::function<void()> operation) {
 void CudaLane::IssueHeld() {
   std::unique_lock lock(mutex_);
   while (!held_.empty() && !paused_) {
-    std::function<void()> operation = std::move(held_.front());
+    Executor::Task operation = std::move(held_.front());
     held_.pop_front();
     lock.unlock();
     operation();
@@ -236,11 +236,11 @@ void CudaLane::Pause() {
 
 // Not on the calling thread, which completes an event and is not to be held up.
 // The lane is there: its destructor waits for an event that comes after this.
-void CudaLane::Resume(std::function<void()> first) {
-  core_->watcher()->Post([this, first = std::move(first)] {
+void CudaLane::Resume(Executor::Task first) {
+  core_->watcher()->Post([this, first = std::move(first)]() mutable {
     {
       std::lock_guard lock(mutex_);
-      held_.push_front(first);
+      held_.push_front(std::move(first));
       paused_ = false;
       if (issuing_) return;  // who issues goes on
       issuing_ = true;

@@ -36,7 +36,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -51,6 +50,7 @@
 #include "offload/cuda/cuda_lane_control.h"
 #include "offload/lane.h"
 #include "offload/lanes/event.h"
+#include "offload/lanes/executor.h"
 
 namespace castor {
 
@@ -100,13 +100,15 @@ class CudaLane final : public Lane {
       Make(call, sequence, issue);
       IssueHeld();
     } else {
-      Hold([this, call, sequence, issue] { Make(call, sequence, issue); });
+      Hold([this, call, sequence, issue = std::move(issue)]() mutable {
+        Make(call, sequence, issue);
+      });
     }
   }
 
  private:
   template <typename Issue>
-  void Make(std::string_view call, uint64_t sequence, const Issue& issue) {
+  void Make(std::string_view call, uint64_t sequence, Issue& issue) {
     if (!Ready(sequence)) return;
     const CudaCore::Scope scope(*core_);
     if (IsCaptured(sequence)) return;
@@ -136,17 +138,17 @@ class CudaLane final : public Lane {
   void MakeWait(const Event& event, uint64_t sequence);
   // The same on the trainer's stream, and its RunAsync.
   void MakeAdoptedWait(const Event& event, uint64_t sequence);
-  void RunHere(const AsyncWork& work);
+  void RunHere(AsyncWork work);
 
   // Work that is held back, and made by one thread at a time, in order. True
   // when the caller may make what it has at once, and then calls IssueHeld.
   bool BeginIssuing();
-  void Hold(std::function<void()> operation);
+  void Hold(Executor::Task operation);
   void IssueHeld();
   // Called by what is being made: nothing after it is until `first`, and what
   // Resume is given.
   void Pause();
-  void Resume(std::function<void()> first);
+  void Resume(Executor::Task first);
 
   const std::shared_ptr<CudaCore> core_;
   const std::shared_ptr<CudaLaneControl> control_;
@@ -160,7 +162,7 @@ class CudaLane final : public Lane {
   std::mutex mutex_;
   std::condition_variable stopped_issuing_;
   // All guarded by mutex_.
-  std::deque<std::function<void()>> held_;
+  std::deque<Executor::Task> held_;
   bool issuing_ = false;
   bool paused_ = false;
 };

@@ -43,7 +43,7 @@ int CudaTimes::Note(const void* lane, CudaStream stream, const Clock* clock,
     if (points.size() > kUnread) error = Read(points, false, &told);
   }
   // Outside the lock: who is told may queue more.
-  for (const Told& each : told) each.note(each.at_ns);
+  for (Told& each : told) each.note(each.at_ns);
   return error;
 }
 
@@ -62,7 +62,7 @@ void CudaTimes::Finish() {
   }
   // A failure of the device, which has it now.
   core_.Check(error, "cudaEventElapsedTime").IgnoreError();
-  for (const Told& each : told) each.note(each.at_ns);
+  for (Told& each : told) each.note(each.at_ns);
 }
 
 void CudaTimes::Clear() {

@@ -20,13 +20,13 @@
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "chunk/base/clock.h"
+#include "chunk/base/unique_function.h"
 #include "offload/cuda/cuda_calls.h"
 
 namespace castor {
@@ -35,7 +35,7 @@ class CudaCore;
 
 class CudaTimes {
  public:
-  using TimeNote = std::function<void(int64_t ns)>;
+  using TimeNote = UniqueFunction<void(int64_t ns)>;
 
   explicit CudaTimes(CudaCore* core) : core_(*core) {}
 

@@ -16,54 +16,92 @@
 #include "offload/lanes/event_state.h"
 
 namespace castor {
-namespace {
+namespace internal {
 
-thread_local EventWaiter* waiter_of_this_thread = nullptr;
-
-// Completed by a thread of this process.
-class HostEventState final : public internal::EventState {
+// Completed by a thread of this process. One block of memory: a step makes some
+// dozen of them for each chunk, and most get one callback.
+class HostEventState final : public EventState {
  public:
   HostEventState() : EventState(nullptr) {}
 
   // Ends the event. noexcept: a callback that throws ends the process here,
   // where the stack still shows it, rather than leave other waiters behind.
   void Complete(Status how) noexcept {
-    std::vector<Callback> to_call;
+    Callback first;
+    std::vector<Callback> more;
     {
       std::lock_guard lock(mutex_);
       const bool done = known_done();
       CASTOR_CHECK(!done);
       SetDone(std::move(how));
-      to_call.swap(callbacks_);
-      completed_.notify_all();
+      first = std::move(first_);
+      more.swap(more_);
     }
     // Outside the lock: a callback may ask this very event.
-    for (const Callback& callback : to_call) callback(status());
+    if (first) first(status());
+    for (Callback& callback : more) callback(status());
   }
 
   void Wait() override {
-    std::unique_lock lock(mutex_);
-    completed_.wait(lock, [this] { return known_done(); });
+    struct Waiter {
+      std::mutex mutex;
+      std::condition_variable completed;
+      bool done = false;
+    } waiter;
+    OnDone([&waiter](const Status&) {
+      // Under the lock, for the waiter goes with its thread's next step.
+      std::lock_guard lock(waiter.mutex);
+      waiter.done = true;
+      waiter.completed.notify_all();
+    });
+    std::unique_lock lock(waiter.mutex);
+    waiter.completed.wait(lock, [&waiter] { return waiter.done; });
   }
 
   void OnDone(Callback callback) override {
     if (!known_done()) {
       std::lock_guard lock(mutex_);
       if (!known_done()) {
-        callbacks_.push_back(std::move(callback));
+        if (!first_) {
+          first_ = std::move(callback);
+        } else {
+          more_.push_back(std::move(callback));
+        }
         return;
       }
     }
     callback(status());
   }
 
+  void AddSource() { sources_.fetch_add(1, std::memory_order_relaxed); }
+  // The last one to go completes the event, if nobody did.
+  void DropSource() {
+    if (sources_.fetch_sub(1, std::memory_order_acq_rel) > 1 || known_done()) {
+      return;
+    }
+    Complete(
+        Internal("the last holder of an event went away without completing "
+                 "it: what it stood for was dropped; this is a defect of the "
+                 "code that held the EventSource"));
+  }
+
  private:
   bool Poll() override { return false; }
 
+  std::atomic<int> sources_ = 1;
   std::mutex mutex_;
-  std::condition_variable completed_;
-  std::vector<Callback> callbacks_;  // guarded by mutex_; empty once done
+  // Guarded by mutex_; both empty once done.
+  Callback first_;
+  std::vector<Callback> more_;
 };
+
+}  // namespace internal
+
+namespace {
+
+using internal::HostEventState;
+
+thread_local EventWaiter* waiter_of_this_thread = nullptr;
 
 // Done when its parts are. Nothing watches the parts until somebody asks to be
 // called.
@@ -155,25 +193,26 @@ void Event::OnDone(Callback callback) const {
   state_->OnDone(std::move(callback));
 }
 
-struct EventSource::Completer {
-  ~Completer() {
-    if (state->done()) return;
-    state->Complete(
-        Internal("the last holder of an event went away without completing "
-                 "it: what it stood for was dropped; this is a defect of the "
-                 "code that held the EventSource"));
-  }
+EventSource::EventSource() : state_(std::make_shared<HostEventState>()) {}
 
-  std::shared_ptr<HostEventState> state = std::make_shared<HostEventState>();
-};
+EventSource::EventSource(const EventSource& other) : state_(other.state_) {
+  if (state_ != nullptr) state_->AddSource();
+}
 
-EventSource::EventSource() : completer_(std::make_shared<Completer>()) {}
+EventSource& EventSource::operator=(EventSource other) noexcept {
+  state_.swap(other.state_);
+  return *this;
+}
 
-Event EventSource::event() const { return Event(completer_->state); }
+EventSource::~EventSource() {
+  if (state_ != nullptr) state_->DropSource();
+}
+
+Event EventSource::event() const { return Event(state_); }
 
 void EventSource::Complete(Status status) const {
   // Held here: a callback may destroy this very source.
-  const std::shared_ptr<HostEventState> state = completer_->state;
+  const std::shared_ptr<HostEventState> state = state_;
   state->Complete(std::move(status));
 }
 

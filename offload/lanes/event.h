@@ -14,23 +14,24 @@
 // found done by asking, and its callbacks run on its device's completion
 // thread. Part of the lanes (lane.h).
 
-#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
 
 #include "chunk/base/status.h"
+#include "chunk/base/unique_function.h"
 
 namespace castor {
 
 namespace internal {
 class EventState;
+class HostEventState;
 struct EventAccess;
 }  // namespace internal
 
 class Event {
  public:
-  using Callback = std::function<void(const Status&)>;
+  using Callback = UniqueFunction<void(const Status&)>;
 
   Event() = default;
   // An event that is done and failed with `status`. REQUIRES: !status.ok().
@@ -77,14 +78,17 @@ class Event {
 class EventSource {
  public:
   EventSource();
+  EventSource(const EventSource& other);
+  EventSource(EventSource&& other) noexcept = default;
+  EventSource& operator=(EventSource other) noexcept;
+  ~EventSource();
 
   Event event() const;
   // REQUIRES: not completed before.
   void Complete(Status status = OkStatus()) const;
 
  private:
-  struct Completer;
-  std::shared_ptr<Completer> completer_;
+  std::shared_ptr<internal::HostEventState> state_;  // null: moved from
 };
 
 // How a thread waits for events where blocking would hold up what it waits for:

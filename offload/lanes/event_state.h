@@ -11,11 +11,11 @@
 // and a lane waits for its parts one after another. Thread-safe.
 
 #include <atomic>
-#include <functional>
 #include <utility>
 #include <vector>
 
 #include "chunk/base/status.h"
+#include "chunk/base/unique_function.h"
 
 namespace castor {
 
@@ -25,7 +25,7 @@ namespace internal {
 
 class EventState {
  public:
-  using Callback = std::function<void(const Status&)>;
+  using Callback = UniqueFunction<void(const Status&)>;
 
   EventState(const EventState&) = delete;
   EventState& operator=(const EventState&) = delete;

@@ -9,14 +9,15 @@
 // (tests/support/fakes/manual_executor.h) to fix the interleaving.
 // Implementations are thread-safe. Part of the lanes (lane.h).
 
-#include <functional>
 #include <memory>
+
+#include "chunk/base/unique_function.h"
 
 namespace castor {
 
 class Executor {
  public:
-  using Task = std::function<void()>;
+  using Task = UniqueFunction<void()>;
 
   virtual ~Executor() = default;
   // Runs `task` some time later on a thread of the executor. Never runs it

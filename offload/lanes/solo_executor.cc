@@ -36,14 +36,14 @@ void SoloExecutor::WaitFor(const Event& event) {
 
 bool SoloExecutor::RunOne() {
   if (!tasks_.empty()) {
-    const Executor::Task task = std::move(tasks_.front());
+    Executor::Task task = std::move(tasks_.front());
     tasks_.pop_front();
     task();
     return true;
   }
   if (timers_.empty()) return false;
   now_ns_ = timers_.next_due_ns();
-  const Timer::Task task = timers_.PopNext();
+  Timer::Task task = timers_.PopNext();
   task();
   return true;
 }

@@ -10,16 +10,16 @@
 // whose time is counted. Implementations are thread-safe.
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 
 #include "chunk/base/clock.h"
+#include "chunk/base/unique_function.h"
 
 namespace castor {
 
 class Timer : public Clock {
  public:
-  using Task = std::function<void()>;
+  using Task = UniqueFunction<void()>;
 
   // Runs `task` once NowNs() is `due_ns` or later, at once if it is, but never
   // before returning. Tasks run one at a time, those due first first, those due

@@ -9,17 +9,17 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <utility>
 #include <vector>
 
 #include "chunk/base/check.h"
+#include "chunk/base/unique_function.h"
 
 namespace castor::internal {
 
 class TimerQueue {
  public:
-  using Task = std::function<void()>;
+  using Task = UniqueFunction<void()>;
 
   void Add(int64_t due_ns, Task task) {
     heap_.push_back({due_ns, added_++, std::move(task)});

@@ -51,7 +51,7 @@ void SimulatedHost::Queue(Lane& lane, HostPass pass, Bytes traffic,
   if (impl_->model.dry) work = [] { return OkStatus(); };
   if (!speed) return lane.Run(std::move(work));
   lane.RunAsync([impl = impl_.get(), ns = WireNs(*speed, traffic),
-                 work = std::move(work)](EventSource source) {
+                 work = std::move(work)](EventSource source) mutable {
     const int64_t end_ns = impl->Book(ns);
     Status status = work();
     if (impl->timer->NowNs() >= end_ns || !status.ok()) {

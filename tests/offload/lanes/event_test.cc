@@ -288,7 +288,7 @@ TEST(EventStateTest, WaitAndCallbacksAreItsOwn) {
   event.OnDone([&](const Status&) { ++calls; });
   EXPECT_EQ(calls, 0);
   EXPECT_EQ(event.Wait().code(), ErrorCode::kAborted);
-  for (const auto& callback : state->callbacks) callback(event.status());
+  for (auto& callback : state->callbacks) callback(event.status());
   EXPECT_EQ(calls, 1);
 }
 

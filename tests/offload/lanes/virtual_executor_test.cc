@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -304,7 +305,7 @@ TEST(SteadyTimerTest, TasksMayAskForMore) {
   SteadyTimer timer;
   const EventSource last;
   int left = 5;
-  Timer::Task again = [&] {
+  const std::function<void()> again = [&] {
     if (--left == 0) {
       last.Complete();
     } else {
