@@ -4,13 +4,13 @@
 #include "offload/lane.h"
 
 #include <condition_variable>
-#include <deque>
 #include <mutex>
 #include <thread>
 #include <utility>
 #include <variant>
 
 #include "chunk/base/check.h"
+#include "offload/lanes/ring_queue.h"
 
 namespace castor {
 namespace {
@@ -19,9 +19,14 @@ namespace {
 // is queued to faster than it runs does not keep its thread from other lanes.
 constexpr int kOperationsPerTurn = 64;
 
-using Operation =
-    std::variant<Event /* wait for it */, Lane::Work, Lane::AsyncWork,
-                 EventSource /* complete it: a record */>;
+struct TimeAsked {
+  const Clock* clock = nullptr;
+  Lane::TimeNote note;
+};
+
+using Operation = std::variant<std::monostate, Event /* wait for it */,
+                               Lane::Work, Lane::AsyncWork, TimeAsked,
+                               EventSource /* complete it: a record */>;
 
 }  // namespace
 
@@ -77,8 +82,7 @@ struct WorkerLane::Impl : std::enable_shared_from_this<WorkerLane::Impl> {
           return;
         }
         if (i == kOperationsPerTurn) break;
-        operation = std::move(operations.front());
-        operations.pop_front();
+        operation = operations.PopFront();
       }
       if (!Perform(operation)) return;
     }
@@ -103,6 +107,10 @@ struct WorkerLane::Impl : std::enable_shared_from_this<WorkerLane::Impl> {
       (*start)(std::move(source));
       *start = nullptr;  // if it kept the source, that is lost, and known
       return Await(std::move(finished));
+    }
+    if (auto* asked = std::get_if<TimeAsked>(&operation)) {
+      if (failure.ok()) asked->note(asked->clock->NowNs());
+      return true;
     }
     std::get<EventSource>(operation).Complete(failure);
     return true;
@@ -156,9 +164,10 @@ struct WorkerLane::Impl : std::enable_shared_from_this<WorkerLane::Impl> {
 
   mutable std::mutex mutex;
   std::condition_variable became_idle;
-  std::deque<Operation> operations;  // guarded by mutex
-  bool idle = true;                  // guarded by mutex
-  std::thread::id runner;            // who runs a turn; guarded by mutex
+  // All guarded by mutex.
+  internal::RingQueue<Operation> operations;
+  bool idle = true;
+  std::thread::id runner;  // who runs a turn
 };
 
 WorkerLane::WorkerLane(std::string name, Executor* executor,
@@ -182,6 +191,10 @@ void WorkerLane::Wait(const Event& event) {
 void WorkerLane::Run(Work work) { impl_->Queue(std::move(work)); }
 
 void WorkerLane::RunAsync(AsyncWork work) { impl_->Queue(std::move(work)); }
+
+void WorkerLane::NoteTime(const Clock* clock, TimeNote note) {
+  impl_->Queue(TimeAsked{clock, std::move(note)});
+}
 
 Event WorkerLane::Record() {
   {

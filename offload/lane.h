@@ -90,6 +90,7 @@ class WorkerLane final : public Lane {
   void Wait(const Event& event) override;
   void Run(Work work) override;
   void RunAsync(AsyncWork work) override;
+  void NoteTime(const Clock* clock, TimeNote note) override;
   Event Record() override;
   Status status() const override;
   const std::string& name() const override;

@@ -214,16 +214,10 @@ Result<Slot> MemoryManager::TakeSlot(int32_t slot_class, ChunkId wanted_for,
 }
 
 bool MemoryManager::DropOne(int32_t slot_class, ChunkId wanted_for) {
-  candidates_.clear();
-  for (size_t c = 0; c < copies_.size(); ++c) {
-    const ChunkId chunk(static_cast<int32_t>(c));
-    if (copies_[c].state == CopyState::kResident &&
-        param_class(chunk) == slot_class) {
-      candidates_.push_back(chunk);
-    }
-  }
-  if (candidates_.empty()) return false;
-  Drop(FirstStepVictim(candidates_, wanted_for, forward_), RunCause::kRoom);
+  const auto of_class = static_cast<size_t>(slot_class);
+  if (of_class >= resident_.size() || resident_[of_class].empty()) return false;
+  Drop(FirstStepVictim(resident_[of_class], wanted_for, forward_),
+       RunCause::kRoom);
   return true;
 }
 
@@ -294,7 +288,18 @@ void MemoryManager::GiveSlot(Copy& copy) {
 void MemoryManager::Transition(Copy& copy, CopyEvent event) {
   Result<CopyState> next = NextState(copy.state, event);
   CASTOR_CHECK(next.ok());
+  const bool was_resident = copy.state == CopyState::kResident;
   copy.state = *next;
+  const bool is_resident = copy.state == CopyState::kResident;
+  if (was_resident == is_resident) return;
+  const ChunkId chunk(static_cast<int32_t>(&copy - copies_.data()));
+  const auto of_class = static_cast<size_t>(param_class(chunk));
+  if (of_class >= resident_.size()) resident_.resize(of_class + 1);
+  if (is_resident) {
+    resident_[of_class].push_back(chunk);
+  } else {
+    std::erase(resident_[of_class], chunk);
+  }
 }
 
 Status MemoryManager::PinCopy(ChunkId chunk) {

@@ -489,11 +489,12 @@ class MemoryManager {
   bool diverged_ = false;
   int evaluating_ = 0;
   std::vector<bool> before_evaluation_;  // by ChunkId: there was a copy
-  std::vector<ChunkId> candidates_;      // scratch of DropOne
-  std::vector<int64_t> words_;           // scratch of what ranks agree on
-  std::vector<OpenUse> uses_;            // of this step, so far
-  int64_t traced_epoch_ = 0;             // of uses_
-  int64_t untraced_epoch_ = 0;           // of uses outside the trace
+  // Chunks whose copies are resident, in no order, by slot class.
+  std::vector<std::vector<ChunkId>> resident_;
+  std::vector<int64_t> words_;  // scratch of what ranks agree on
+  std::vector<OpenUse> uses_;   // of this step, so far
+  int64_t traced_epoch_ = 0;    // of uses_
+  int64_t untraced_epoch_ = 0;  // of uses outside the trace
   std::vector<Leftover> leftovers_;
   std::vector<int64_t> extra_slots_;  // by class: added for these
   int64_t pins_held_ = 0;

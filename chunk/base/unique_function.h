@@ -81,7 +81,7 @@ class UniqueFunction<R(Args...)> {
 
   template <typename Held>
   static constexpr bool kFits = sizeof(Held) <= kInlineBytes &&
-                                alignof(Held) <= alignof(std::max_align_t) &&
+                                alignof(Held) <= alignof(void*) &&
                                 std::is_nothrow_move_constructible_v<Held>;
 
   template <typename Held>
@@ -135,7 +135,7 @@ class UniqueFunction<R(Args...)> {
   }
 
   const Operations* held_ = nullptr;  // null: empty
-  alignas(std::max_align_t) std::byte storage_[kInlineBytes];
+  alignas(void*) std::byte storage_[kInlineBytes];
 };
 
 }  // namespace castor

@@ -204,6 +204,7 @@ Event ZeroEngine::Impl::UpdateOnHost(ChunkId chunk, ShardRange range,
   // What the pass works on, together: it never waits for some of it while it
   // holds the rest.
   std::vector<WindowRequest> requests;
+  requests.reserve(kStateKinds);
   const auto want = [&](StateKind state, WindowMode mode) {
     if (!store_->has(chunk, state)) return;
     WindowRequest request;

@@ -145,34 +145,41 @@ void MemoryManager::WaitOn(Lane& lane, const Event& ready, ChunkId chunk,
     lane.Wait(ready);
     return;
   }
-  // -1: by the time the lane got here, there was nothing to wait for.
-  auto begin = std::make_shared<int64_t>(-1);
-  RunEvent event;
+  // Of one wait, in one block for both notes: there is one at most accesses.
+  struct Stall {
+    int64_t begin_ns = -1;  // -1: the lane found nothing to wait for
+    int64_t least_ns = 0;
+    RunEvent event;
+    RunRecorder* recorder = nullptr;
+    std::shared_ptr<StallCounters> counters;
+    Event ready;  // on the host: asked when the lane gets there
+  };
+  auto stall = std::make_shared<Stall>();
+  stall->least_ns = on_host ? 0 : kLeastDeviceStallNs;
+  stall->recorder = options_.recorder;
+  stall->counters = stall_;
+  if (on_host) stall->ready = ready;
+  RunEvent& event = stall->event;
   event.kind = RunEventKind::kStall;
   event.cause = cause;
   event.rank = options_.rank;
   event.step = step_;
   event.moment = static_cast<int32_t>(moment());
   event.chunk = chunk.value();
-  if (on_host) {
-    lane.NoteTime(options_.clock, [begin, ready](int64_t ns) {
-      if (!ready.done()) *begin = ns;
-    });
-  } else {
-    lane.NoteTime(options_.clock, [begin](int64_t ns) { *begin = ns; });
-  }
+  lane.NoteTime(options_.clock, [stall, on_host](int64_t ns) {
+    if (!on_host || !stall->ready.done()) stall->begin_ns = ns;
+    stall->ready = Event();
+  });
   lane.Wait(ready);
-  lane.NoteTime(
-      options_.clock,
-      [begin, event, least = on_host ? 0 : kLeastDeviceStallNs,
-       recorder = options_.recorder, counters = stall_](int64_t ns) mutable {
-        if (*begin < 0 || ns - *begin < least) return;
-        event.begin_ns = *begin;
-        event.end_ns = ns;
-        counters->ns += event.end_ns - event.begin_ns;
-        ++counters->count;
-        if (recorder != nullptr) recorder->Record(event);
-      });
+  lane.NoteTime(options_.clock, [stall = std::move(stall)](int64_t ns) {
+    const int64_t waited_ns = ns - stall->begin_ns;
+    if (stall->begin_ns < 0 || waited_ns < stall->least_ns) return;
+    stall->event.begin_ns = stall->begin_ns;
+    stall->event.end_ns = ns;
+    stall->counters->ns += waited_ns;
+    ++stall->counters->count;
+    if (stall->recorder != nullptr) stall->recorder->Record(stall->event);
+  });
 }
 
 void MemoryManager::RecordTierBytes() {

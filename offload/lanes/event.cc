@@ -3,6 +3,7 @@
 
 #include "offload/lanes/event.h"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <memory>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "chunk/base/check.h"
+#include "offload/lanes/event_access.h"
 #include "offload/lanes/event_state.h"
 
 namespace castor {
@@ -220,10 +222,62 @@ EventWaiter* EventWaiter::Exchange(EventWaiter* waiter) {
   return std::exchange(waiter_of_this_thread, waiter);
 }
 
+namespace {
+
+// Events, each once: joins of joins share most of their parts. One or two are
+// the rule and take no memory of their own.
+class DistinctEvents {
+ public:
+  void Add(const Event& event) {
+    if (events_.empty()) {
+      if (only_ == nullptr) {
+        only_ = &event;
+        return;
+      }
+      if (Same(*only_, event)) return;
+      events_.push_back(*only_);
+    } else if (Has(event)) {
+      return;
+    }
+    events_.push_back(event);
+  }
+
+  bool empty() const { return only_ == nullptr; }
+  // REQUIRES: !empty().
+  const Event& first() const { return *only_; }
+  // Empty where there is one alone.
+  std::vector<Event> TakeSeveral() { return std::move(events_); }
+
+ private:
+  // Beyond so many they are looked up by hash.
+  static constexpr size_t kFew = 16;
+
+  static const internal::EventState* StateOf(const Event& event) {
+    return internal::EventAccess::StateOf(event);
+  }
+  static bool Same(const Event& a, const Event& b) {
+    return StateOf(a) == StateOf(b);
+  }
+  bool Has(const Event& event) {
+    if (events_.size() < kFew) {
+      return std::ranges::any_of(
+          events_, [&](const Event& each) { return Same(each, event); });
+    }
+    if (seen_.empty()) {
+      for (const Event& each : events_) seen_.insert(StateOf(each));
+    }
+    return !seen_.insert(StateOf(event)).second;
+  }
+
+  const Event* only_ = nullptr;  // the first one
+  std::vector<Event> events_;    // all, where there are several
+  std::unordered_set<const internal::EventState*> seen_;  // many
+};
+
+}  // namespace
+
 Event AllOf(std::span<const Event> events) {
-  std::vector<Event> relevant;
-  // Each once: joins of joins share most of their parts.
-  std::unordered_set<const internal::EventState*> seen;
+  DistinctEvents relevant;
   bool all_done = true;
   const auto add = [&](const Event& event) {
     if (!event.done()) {
@@ -231,7 +285,7 @@ Event AllOf(std::span<const Event> events) {
     } else if (event.status().ok()) {
       return;
     }
-    if (seen.insert(event.state_.get()).second) relevant.push_back(event);
+    relevant.Add(event);
   };
   for (const Event& event : events) {
     const std::vector<Event>* const parts =
@@ -245,8 +299,9 @@ Event AllOf(std::span<const Event> events) {
   if (relevant.empty()) return Event();
   // The first in order decides: later ones may have failed too, and only once
   // all are done is it known which is first.
-  if (all_done || relevant.size() == 1) return relevant.front();
-  return Event(std::make_shared<JoinState>(std::move(relevant)));
+  std::vector<Event> several = relevant.TakeSeveral();
+  if (all_done || several.empty()) return relevant.first();
+  return Event(std::make_shared<JoinState>(std::move(several)));
 }
 
 }  // namespace castor

@@ -4,7 +4,6 @@
 #include "offload/lanes/executor.h"
 
 #include <condition_variable>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "chunk/base/check.h"
+#include "offload/lanes/ring_queue.h"
 #include "offload/lanes/start_thread.h"
 
 namespace castor {
@@ -23,8 +23,9 @@ namespace {
 struct Posted {
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<Executor::Task> tasks;  // guarded by mutex
-  bool stopping = false;             // guarded by mutex
+  // Both guarded by mutex.
+  internal::RingQueue<Executor::Task> tasks;
+  bool stopping = false;
 };
 
 }  // namespace
@@ -38,8 +39,7 @@ struct ThreadPool::Impl {
       posted->changed.wait(
           lock, [this] { return posted->stopping || !posted->tasks.empty(); });
       if (posted->tasks.empty()) return;
-      Task task = std::move(posted->tasks.front());
-      posted->tasks.pop_front();
+      Task task = posted->tasks.PopFront();
       lock.unlock();
       task();
       task = nullptr;  // what it held goes before the next wait, unlocked

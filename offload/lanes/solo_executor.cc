@@ -36,8 +36,7 @@ void SoloExecutor::WaitFor(const Event& event) {
 
 bool SoloExecutor::RunOne() {
   if (!tasks_.empty()) {
-    Executor::Task task = std::move(tasks_.front());
-    tasks_.pop_front();
+    Executor::Task task = tasks_.PopFront();
     task();
     return true;
   }

@@ -10,10 +10,10 @@
 // thread only. Part of the timers (timer.h).
 
 #include <cstdint>
-#include <deque>
 
 #include "offload/lanes/event.h"
 #include "offload/lanes/executor.h"
+#include "offload/lanes/ring_queue.h"
 #include "offload/lanes/timer.h"
 #include "offload/lanes/timer_queue.h"
 
@@ -41,7 +41,7 @@ class SoloExecutor final : public Executor, public Timer, private EventWaiter {
 
   EventWaiter* const before_;
   int64_t now_ns_ = 0;
-  std::deque<Executor::Task> tasks_;
+  internal::RingQueue<Executor::Task> tasks_;
   internal::TimerQueue timers_;
 };
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "chunk/base/check.h"
+#include "offload/lanes/ring_queue.h"
 #include "offload/lanes/start_thread.h"
 #include "offload/lanes/timer_queue.h"
 
@@ -31,9 +32,7 @@ struct VirtualExecutor::Impl {
         ready.pop_front();
         changed.notify_all();
       } else if (!tasks.empty()) {
-        Executor::Task task = std::move(tasks.front());
-        tasks.pop_front();
-        RunUnlocked(lock, std::move(task));
+        RunUnlocked(lock, tasks.PopFront());
       } else if (!timers.empty()) {
         now_ns = timers.next_due_ns();
         RunUnlocked(lock, timers.PopNext());
@@ -76,7 +75,7 @@ struct VirtualExecutor::Impl {
   std::mutex mutex;
   std::condition_variable changed;
   // All guarded by mutex.
-  std::deque<Executor::Task> tasks;
+  internal::RingQueue<Executor::Task> tasks;
   internal::TimerQueue timers;
   const VirtualParticipant* on_turn = nullptr;
   std::deque<const VirtualParticipant*> ready;

@@ -180,7 +180,7 @@ void ShardStore::CloseWindow(HostWindow window, const Event& after) {
   const bool has_arrived =
       window.data != nullptr || window.staged->data != nullptr;
   const std::shared_ptr<HostWindow::Staged> staged = window.staged;
-  std::function<void()> close = [this, window = std::move(window), used] {
+  auto close = [this, window = std::move(window), used] {
     Depart(window, used);
     if (window.mode != WindowMode::kScratch) {
       ReleaseHold(At(window.chunk, window.state));
