@@ -759,6 +759,8 @@ typedef struct castor_load_options {
   size_t other_count;
   int32_t begin_missing; /* not 0: moments and masters that the checkpoint lacks
                           * begin anew, as of parameters that were frozen */
+  int32_t trainer_only;  /* not 0: nothing of the engine changes; the trainer's
+                          * bytes are given, of a checkpoint that fits */
 } castor_load_options;
 
 /* Takes back a checkpoint, at any number of ranks, stage, chunk size and

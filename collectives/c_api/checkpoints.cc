@@ -75,6 +75,7 @@ Status Load(EngineEntry& engine, const char* directory,
     options.verify = set.unverified == 0;
     options.convert = set.convert != 0;
     options.begin_missing = set.begin_missing != 0;
+    options.trainer_only = set.trainer_only != 0;
     if ((set.aliases == nullptr && set.alias_count > 0) ||
         (set.others == nullptr && set.other_count > 0)) {
       return InvalidArgument("aliases or others is null; give both");

@@ -64,6 +64,9 @@ struct LoadOptions {
   // Whether moments and masters that a checkpoint lacks begin anew, as those of
   // a parameter that was frozen then and is trained now.
   bool begin_missing = false;
+  // Only the trainer's bytes are wanted, of a checkpoint that fits the engine:
+  // nothing of the engine changes. A trainer looks into them before it loads.
+  bool trainer_only = false;
   // Further names of parameters, as tied weights have: a checkpoint has one of
   // a parameter's names, or several with the same values.
   struct Alias {

@@ -178,7 +178,7 @@ class LoadOptions(_Sized):
     _fields_ = [
         ("struct_size", c_size_t), ("step", c_int64), ("one_step", c_int32), ("weights_only", c_int32), ("unverified", c_int32),
         ("convert", c_int32), ("aliases", POINTER(c_char_p)), ("alias_count", c_size_t), ("others", POINTER(c_char_p)), ("other_count", c_size_t),
-        ("begin_missing", c_int32),
+        ("begin_missing", c_int32), ("trainer_only", c_int32),
     ]
 
 

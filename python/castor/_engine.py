@@ -312,16 +312,18 @@ class Engine:
         return os.fsdecode(path.value or b"")
 
     def load(self, directory: str, step: Optional[int] = None, weights_only: bool = False, convert: bool = False,
-             aliases: Sequence[tuple[str, str]] = (), others: Sequence[str] = (), begin_missing: bool = False) -> tuple[int, bytes]:
+             aliases: Sequence[tuple[str, str]] = (), others: Sequence[str] = (), begin_missing: bool = False,
+             trainer_only: bool = False) -> tuple[int, bytes]:
         """Takes a checkpoint back; returns its step and what the trainer had put beside it. All ranks call it.
 
         `aliases`: further names of parameters, and their own. `others`: tensors that there may be beside the parameters. `begin_missing`: moments and
-        masters that the checkpoint lacks begin anew.
+        masters that the checkpoint lacks begin anew. `trainer_only`: the checkpoint fits, and nothing of the engine changes.
         """
         names = _words(name for pair in aliases for name in pair)
         beside = _words(others)
         options = _abi.LoadOptions(step=step or 0, one_step=int(step is not None), weights_only=int(weights_only), convert=int(convert), aliases=names,
-                                   alias_count=len(names) // 2, others=beside, other_count=len(beside), begin_missing=int(begin_missing))
+                                   alias_count=len(names) // 2, others=beside, other_count=len(beside), begin_missing=int(begin_missing),
+                                   trainer_only=int(trainer_only))
         loaded = ctypes.c_int64()
         defer_handlers()
         check(lib.castor_engine_load(self.handle, os.fsencode(directory), options, ctypes.byref(loaded)))

@@ -36,6 +36,7 @@ class ZeroEngine::Impl::Loading {
     const Status opened = Open(&result);
     CASTOR_RETURN_IF_ERROR(engine_.AgreeOn(
         opened, reader_.has_value() ? reader_->manifest_digest() : 0, "load"));
+    if (options_.trainer_only) return result;
     if (options_.verify && reader_->has_digests()) {
       CASTOR_RETURN_IF_ERROR(Verify());
     }

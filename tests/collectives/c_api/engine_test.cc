@@ -387,6 +387,16 @@ TEST(EngineTest, CheckpointsAreListedVerifiedAndLoadedByStep) {
   load.one_step = 1;
   load.step = 2;
   int64_t loaded = 0;
+  // A look at what the trainer saved takes nothing.
+  const auto before = DigestOf(engine);
+  load.trainer_only = 1;
+  ASSERT_GIVES(
+      CASTOR_OK,
+      castor_engine_load(engine.get(), folder.path().c_str(), &load, &loaded));
+  EXPECT_EQ(loaded, 2);
+  EXPECT_EQ(DigestOf(engine), before);
+  EXPECT_NE(DigestOf(engine), digests[2]);
+  load.trainer_only = 0;
   ASSERT_GIVES(
       CASTOR_OK,
       castor_engine_load(engine.get(), folder.path().c_str(), &load, &loaded));

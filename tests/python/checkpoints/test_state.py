@@ -122,6 +122,74 @@ def test_random_states_that_an_earlier_castor_saved_come_back(monkeypatch: pytes
     assert random.random() == drawn[1]
 
 
+def test_a_refused_checkpoint_changes_nothing(tmp_path: Path) -> None:
+    """Whatever is refused, the run goes on as one that never tried."""
+    path = str(tmp_path)
+
+    def parted() -> tuple[nn.Module, Any]:
+        torch.manual_seed(7)
+        model = CASE.make()
+        params = list(model.parameters())
+        return castor.wrap(model, torch.optim.AdamW([{"params": params[:2]}, {"params": params[2:]}], lr=1e-2), **TIGHT)
+
+    def expect_refused(model: nn.Module, words: str) -> None:
+        with pytest.raises(castor.InvalidArgument, match=words):
+            castor.load(path, model)
+
+    model, optimizer = wrapped()
+    model.register_buffer("late", torch.zeros(3))
+    steps(model, optimizer, 0, 1)
+    castor.save(path, model)
+    untouched, its_optimizer = parted()
+    tried, optimizer = parted()
+    for m, o in ((untouched, its_optimizer), (tried, optimizer)):
+        steps(m, o, 5, 7)
+    expect_refused(tried, "buffer late of shape .* none of that name")
+    tried.register_buffer("late", torch.zeros(4))
+    expect_refused(tried, r"buffer late of shape \[3\], and the model has one of \[4\]")
+    tried.late = torch.ones(3)
+    expect_refused(tried, "with 1 parameter groups, and there are 2: .* Nothing has changed")
+    assert torch.equal(tried.late, torch.ones(3))
+    assert steps(tried, optimizer, 7, 9) == steps(untouched, its_optimizer, 7, 9)
+
+
+def test_a_checkpoint_of_another_optimizer_changes_nothing(tmp_path: Path) -> None:
+    """Two whose states have the same names, and mean something else."""
+
+    def of(kind: type[torch.optim.Optimizer]) -> tuple[nn.Module, Any]:
+        torch.manual_seed(7)
+        model = CASE.make()
+        return castor.wrap(model, kind(model.parameters(), lr=1e-3), **TIGHT)  # type: ignore[call-arg]
+
+    model, optimizer = of(torch.optim.NAdam)
+    steps(model, optimizer, 0, 1)
+    castor.save(str(tmp_path), model)
+    tried, optimizer = of(torch.optim.RAdam)
+    untouched, its_optimizer = of(torch.optim.RAdam)
+    for m, o in ((tried, optimizer), (untouched, its_optimizer)):
+        steps(m, o, 5, 7)
+    with pytest.raises(castor.InvalidArgument, match="of NAdam, and the optimizer is RAdam"):
+        castor.load(str(tmp_path), tried)
+    assert steps(tried, optimizer, 7, 9) == steps(untouched, its_optimizer, 7, 9)
+
+
+def test_a_checkpoint_of_another_trainer_gives_its_weights(tmp_path: Path) -> None:
+    model, optimizer = wrapped()
+    steps(model, optimizer, 0, 1)
+    optimizer.runtime.settle()
+    saved = {name: values.clone() for name, values in model.state_dict().items()}
+    optimizer.runtime.engine.save(str(tmp_path), b"position 7")
+    losses = steps(model, optimizer, 1, 3)
+
+    again, its_optimizer = wrapped()
+    with pytest.raises(castor.InvalidArgument, match="another trainer saved it.* castor.load_weights"):
+        castor.load(str(tmp_path), again)
+    assert steps(again, its_optimizer, 0, 3)[1:] == losses
+    castor.load_weights(again, str(tmp_path))
+    for name, values in again.state_dict().items():
+        assert torch.equal(values, saved[name]), name
+
+
 def test_weights_come_from_safetensors_that_others_wrote(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     torch.manual_seed(1)

@@ -289,20 +289,27 @@ def load(directory: str, model: nn.Module, *, step: Optional[int] = None, weight
     runtime.settle()
     runtime.optimizer.follow_groups()
     runtime.leases.end_those_over()
+    optimizer = runtime.optimizer
     with uninterrupted():
-        loaded, text = runtime.engine.load(directory, step, weights_only, convert)
-        if weights_only:
-            runtime.optimizer.rule.begin_anew(runtime.optimizer.groups)
-        runtime.weights_changed()
-        runtime.values.refresh()
-        if not text:
-            return None
-        rest = _take_rest(runtime, model, text)
-        if not weights_only:
-            optimizer = runtime.optimizer
+        # All that may be refused is refused before anything changes.
+        _, text = runtime.engine.load(directory, step, weights_only, convert, trainer_only=True)
+        rest = _read_rest(text, {"buffers", "extra"} | (set() if weights_only else {"groups", "random"})) if text else None
+        if rest is not None:
+            _check_buffers(model, rest)
+        if rest is not None and not weights_only:
             if len(rest["groups"]) != len(optimizer.groups):
                 raise InvalidArgument(f"the checkpoint is of an optimizer with {len(rest['groups'])} parameter groups, and there are {len(optimizer.groups)}: "
-                                      "part or add groups as the saved run did, and load again")
+                                      "part or add groups as the saved run did, and load again. Nothing has changed")
+            optimizer.rule.check_rest(rest.get("optimizer"))
+        runtime.engine.load(directory, step, weights_only, convert)
+        if weights_only:
+            optimizer.rule.begin_anew(optimizer.groups)
+        runtime.weights_changed()
+        runtime.values.refresh()
+        if rest is None:
+            return None
+        _take_buffers(runtime, model, rest)
+        if not weights_only:
             optimizer.rule.take_rest(rest.get("optimizer"))
             for mine, group in zip(optimizer.groups, rest["groups"]):
                 mine.update(group)
@@ -310,15 +317,35 @@ def load(directory: str, model: nn.Module, *, step: Optional[int] = None, weight
         return rest["extra"]
 
 
-def _take_rest(runtime: Runtime, model: nn.Module, text: bytes) -> dict[str, Any]:
-    """What a checkpoint has beside states, of which buffers and ignored modules get theirs."""
-    rest: dict[str, Any] = torch.load(io.BytesIO(text), map_location="cpu", weights_only=False)
+def _read_rest(text: bytes, needed: set[str]) -> dict[str, Any]:
+    """What a checkpoint has beside states, as `save` wrote it."""
+    try:
+        rest: Any = torch.load(io.BytesIO(text), map_location="cpu", weights_only=False)
+        lacks, why = needed - rest.keys(), None
+    except Exception as error:  # of torch.load, of pickle, or of a class that is not here
+        lacks, why = needed, error
+    if lacks:
+        raise InvalidArgument("the states of the checkpoint fit, but what lies beside them is not what castor.save writes: another trainer saved it, or another "
+                              f"version of Castor{f' ({why})' if why else ''}. Nothing has changed; castor.load_weights(model, folder) takes the weights") from why
+    return rest
+
+
+def _check_buffers(model: nn.Module, rest: dict[str, Any]) -> None:
+    there = {name: buffer.shape for name, buffer in model.named_buffers()}
+    for name, values in rest["buffers"].items():
+        if there.get(name) != values.shape:
+            has = f"one of {list(there[name])}" if name in there else "none of that name"
+            raise InvalidArgument(f"the checkpoint has a buffer {name} of shape {list(values.shape)}, and the model has {has}: load it into the model that was "
+                                  "saved. Nothing has changed")
+
+
+def _take_buffers(runtime: Runtime, model: nn.Module, rest: dict[str, Any]) -> None:
+    """Buffers and ignored modules get their values."""
     buffers = dict(model.named_buffers())
     with torch.no_grad():
         for name, values in rest["buffers"].items():
             buffers[name].copy_(values)
     runtime.ignored.take(rest.get("ignored", {}))
-    return rest
 
 
 def load_weights(model: nn.Module, folder: str) -> None:
@@ -342,13 +369,19 @@ def load_weights(model: nn.Module, folder: str) -> None:
         if values.shape != others[name].shape:
             raise InvalidArgument(f"{name} has the shape {tuple(values.shape)} in the files and {tuple(others[name].shape)} in the model")
     with uninterrupted():
-        _, text = runtime.engine.load(folder, weights_only=True, convert=True, aliases=aliases, others=list(others))
+        _, text = runtime.engine.load(folder, weights_only=True, convert=True, aliases=aliases, others=list(others), trainer_only=True)
+        rest = None
+        with contextlib.suppress(InvalidArgument):  # another trainer's own, which has no buffers for this model
+            rest = _read_rest(text, {"buffers"}) if text else None
+        if rest is not None:
+            _check_buffers(model, rest)
+        runtime.engine.load(folder, weights_only=True, convert=True, aliases=aliases, others=list(others))
         runtime.optimizer.rule.begin_anew(runtime.optimizer.groups)
         with torch.no_grad():
             for name, values in beside.items():
                 others[name].copy_(values)
-        if text:
-            _take_rest(runtime, model, text)
+        if rest is not None:
+            _take_buffers(runtime, model, rest)
         runtime.weights_changed()
         runtime.values.refresh()
 

@@ -297,13 +297,15 @@ class Program:
             "optimizers": [(member.bare.numbers(), member.of_all) for member in self._members],
         }
 
-    def take_rest(self, rest: Any) -> None:
+    def check_rest(self, rest: Any) -> None:
         if rest is None:
             raise InvalidArgument("the checkpoint is of another kind of optimizer: load it with weights_only=True")
         kinds = [member.bare.name for member in self._members]
         if rest["kinds"] != kinds:
             raise InvalidArgument(f"the checkpoint is of {' and '.join(rest['kinds'])}, and the optimizer is {' and '.join(kinds)}, whose states mean something "
                                   "else: load it with weights_only=True")
+
+    def take_rest(self, rest: Any) -> None:
         for kept in self._kept.values():
             present, numbers = rest["params"].get(kept.p.name, ((), None))
             kept.present, kept.rest, kept.owns = frozenset(present), numbers, True

@@ -87,5 +87,8 @@ class Rule(Protocol):
     def rest(self) -> Any:
         """What a checkpoint needs beside the engine's states and the groups."""
 
+    def check_rest(self, rest: Any) -> None:
+        """Refuses what `rest` gave of another kind of optimizer."""
+
     def take_rest(self, rest: Any) -> None:
-        """What `rest` gave, of this model, at any number of ranks."""
+        """What `rest` gave, of this model, at any number of ranks. It has been checked."""
