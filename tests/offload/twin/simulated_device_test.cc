@@ -115,8 +115,6 @@ DeviceBackend OnVirtualClock(const std::string& name, bool takes_part) {
           }};
 }
 
-}  // namespace
-
 INSTANTIATE_TEST_SUITE_P(
     Simulated, DeviceContract,
     testing::Values(
@@ -129,8 +127,6 @@ INSTANTIATE_TEST_SUITE_P(
         OnVirtualClock("Virtual", false),
         OnVirtualClock("VirtualStepped", true)),
     DeviceBackendName());
-
-namespace {
 
 class SimulatedDeviceTest : public testing::Test {
  protected:
