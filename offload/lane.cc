@@ -15,8 +15,8 @@
 namespace castor {
 namespace {
 
-// A turn on the executor runs at most so many operations, so that a lane which
-// is queued to faster than it runs does not keep its thread from other lanes.
+// The most operations of one turn on the executor. A lane whose queue grows
+// faster than the lane runs must not keep the thread from other lanes.
 constexpr int kOperationsPerTurn = 64;
 
 struct TimeAsked {

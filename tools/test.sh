@@ -5,8 +5,8 @@
 # Installs what is missing, builds everything and runs every test with g++, and CUDA kernels where the toolkit is installed.
 #
 #   tools/test.sh                every test, once
-#   tools/test.sh --sanitizers   that, then with clang-19: all tests but those tagged `long` or `prints` under
-#                                AddressSanitizer and UndefinedBehaviorSanitizer, those tagged `concurrent` under ThreadSanitizer, and programs of
+#   tools/test.sh --sanitizers   that, then with clang-19: all tests but those tagged `long` or `prints` under AddressSanitizer and
+#                                UndefinedBehaviorSanitizer, those tagged `concurrent` under ThreadSanitizer, and programs of
 #                                another Bazel workspace that use this one
 #   tools/test.sh --python       that, then the tests of the Python package, for which it makes .venv (tools/python.sh --setup); where
 #                                .venv is there they run anyway

@@ -6,8 +6,8 @@
 
 // A callable with one owner: called as a std::function is, moved and never
 // copied, so it may hold what cannot be copied. A callable of at most
-// kInlineBytes lies inside it, without an allocation. A step queues some
-// hundred of them for each chunk. Thread-compatible.
+// kInlineBytes lies inside it, without an allocation: a step queues dozens of
+// callables for each chunk. Thread-compatible.
 
 #include <cstddef>
 #include <memory>

@@ -145,7 +145,8 @@ void MemoryManager::WaitOn(Lane& lane, const Event& ready, ChunkId chunk,
     lane.Wait(ready);
     return;
   }
-  // Of one wait, in one block for both notes: there is one at most accesses.
+  // What the notes before and behind one wait share. Most accesses have a wait,
+  // so both notes hold one block.
   struct Stall {
     int64_t begin_ns = -1;  // -1: the lane found nothing to wait for
     int64_t least_ns = 0;

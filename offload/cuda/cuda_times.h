@@ -68,7 +68,7 @@ class CudaTimes {
   // All with mutex_ held and in a Scope.
   int MakeBase(const Clock* clock);
   int TakeEvent(CudaEvent* event);
-  // Reads what is done of `points`, all of it where it `waits`.
+  // Reads the points that are done; where `waits`, all points.
   int Read(std::deque<Point>& points, bool waits, std::vector<Told>* told);
   void DropBases();
 

@@ -224,8 +224,8 @@ EventWaiter* EventWaiter::Exchange(EventWaiter* waiter) {
 
 namespace {
 
-// Events, each once: joins of joins share most of their parts. One or two are
-// the rule and take no memory of their own.
+// Events, each once: joins of joins share most of their parts. A single event,
+// which is the rule, takes no memory of its own.
 class DistinctEvents {
  public:
   void Add(const Event& event) {

@@ -104,9 +104,8 @@ class EventWaiter {
   static EventWaiter* Exchange(EventWaiter* waiter);
 };
 
-// Done when all of `events` are; fails with the failure of the first of them,
-// in the order given, that failed. A lane waits for them one after another, as
-// for each of them alone.
+// Done when all of `events` are. The failure is that of the first failed event,
+// in the order given. A lane waits for the events one after another.
 Event AllOf(std::span<const Event> events);
 
 }  // namespace castor

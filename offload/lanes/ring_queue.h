@@ -5,9 +5,8 @@
 #define CASTOR_OFFLOAD_LANES_RING_QUEUE_H_
 
 // First in, first out, in one block of memory that grows and stays. A deque
-// takes and gives back a block for every few elements that pass through it; a
-// lane passes some hundred operations for each chunk and step.
-// Thread-compatible.
+// takes and gives back a block for every few elements that pass through it, and
+// lanes pass dozens of operations for each chunk and step. Thread-compatible.
 
 #include <cstddef>
 #include <memory>

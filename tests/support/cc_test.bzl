@@ -15,8 +15,7 @@ _BASE = [
     "@system//:gtest",
 ]
 
-# Commands and their pages: one thread reads, reckons and prints, with no memory but the library's. What they read is fuzzed (tests/fuzz) and
-# tested in tests/tools/models, under sanitizers too.
+# Commands and their pages. Libraries that they call have tests of their own under sanitizers (tools/measure, tools/models), and parsers are fuzzed.
 _PRINTS = ["tests/tools/commands", "tests/tools/report", "tests/tools/zoo"]
 
 # Sources of one program that are compiled as one: half of a test's time is what its headers make of their templates.

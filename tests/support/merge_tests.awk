@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
 
-# Tests in several files as one source (cc_test.bzl). What is in an unnamed namespace of a file gets a named one around it, so that two files
-# may have helpers of one name; a message of the compiler names file and line as they are.
+# Tests in several files as one source (cc_test.bzl). A file's unnamed namespace gets a named namespace around it, so two files may have helpers of
+# one name. Messages of the compiler name the file and its line.
 
 FNR == 1 {
   name = FILENAME

@@ -64,8 +64,8 @@ TEST(UniqueFunctionTest, PassesArgumentsOnWithoutACopy) {
   EXPECT_EQ(size(std::make_unique<std::string>("four")), 4u);
 }
 
-// The callable goes with its owner, moves keep its state, and what it held is
-// gone where it was replaced: inside the function and outside alike.
+// A callable goes with its owner, a move keeps the callable's state, and a
+// replaced callable is gone, whether it lies inside the function or outside.
 template <typename Held>
 void ExpectOneOwner() {
   int alive = 0;

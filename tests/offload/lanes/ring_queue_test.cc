@@ -20,8 +20,7 @@ TEST(RingQueueTest, GivesWhatItGotInOrderWhateverItsFill) {
   RingQueue<std::unique_ptr<int>> queue;
   std::deque<int> expected;
   for (int i = 0; i < 10'000; ++i) {
-    // Long runs of one kind, so that the ring grows while its start is
-    // anywhere.
+    // Runs of a hundred pushes: the ring grows wherever its first element is.
     const bool pushes = (i / 100 + static_cast<int>(random() % 4)) % 4 < 2;
     if (pushes) {
       queue.push_back(std::make_unique<int>(i));

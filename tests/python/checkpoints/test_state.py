@@ -182,12 +182,35 @@ def test_a_checkpoint_of_another_trainer_gives_its_weights(tmp_path: Path) -> No
     losses = steps(model, optimizer, 1, 3)
 
     again, its_optimizer = wrapped()
-    with pytest.raises(castor.InvalidArgument, match="another trainer saved it.* castor.load_weights"):
+    with pytest.raises(castor.InvalidArgument, match="it cannot be read.* castor.load_weights"):
         castor.load(str(tmp_path), again)
     assert steps(again, its_optimizer, 0, 3)[1:] == losses
     castor.load_weights(again, str(tmp_path))
     for name, values in again.state_dict().items():
         assert torch.equal(values, saved[name]), name
+
+
+def test_a_checkpoint_whose_extra_cannot_be_read_is_never_half_taken(tmp_path: Path) -> None:
+    """Buffers lie beside `extra`, so weights without them would be another model."""
+
+    class Gone:
+        pass
+
+    Gone.__qualname__ = "Gone"
+    setattr(_state, "Gone", Gone)
+    Gone.__module__ = _state.__name__
+    model, optimizer = wrapped()
+    castor.save(str(tmp_path), model, extra=Gone())
+    delattr(_state, "Gone")
+    before = {name: values.clone() for name, values in model.state_dict().items()}
+    steps(model, optimizer, 0, 1)
+    after = {name: values.clone() for name, values in model.state_dict().items()}
+    assert any(not torch.equal(after[name], values) for name, values in before.items())
+    for take in (lambda: castor.load(str(tmp_path), model), lambda: castor.load_weights(model, str(tmp_path))):
+        with pytest.raises(castor.InvalidArgument, match="cannot be read .*Gone.* classes in its extra= can be imported"):
+            take()
+    for name, values in model.state_dict().items():
+        assert torch.equal(values, after[name]), name
 
 
 def test_weights_come_from_safetensors_that_others_wrote(tmp_path: Path) -> None:

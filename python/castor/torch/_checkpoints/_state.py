@@ -8,6 +8,7 @@ import contextlib
 import copy
 import io
 import sys
+import zipfile
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, Callable, Optional, Union
@@ -325,8 +326,10 @@ def _read_rest(text: bytes, needed: set[str]) -> dict[str, Any]:
     except Exception as error:  # of torch.load, of pickle, or of a class that is not here
         lacks, why = needed, error
     if lacks:
-        raise InvalidArgument("the states of the checkpoint fit, but what lies beside them is not what castor.save writes: another trainer saved it, or another "
-                              f"version of Castor{f' ({why})' if why else ''}. Nothing has changed; castor.load_weights(model, folder) takes the weights") from why
+        found = f"it cannot be read ({why})" if why else f"it lacks {' and '.join(sorted(lacks))}"
+        raise InvalidArgument(f"the states of the checkpoint fit, but what castor.save writes beside them is not there: {found}. Nothing has changed. Load it "
+                              "where the classes in its extra= can be imported, or take the weights of another trainer's checkpoint by castor.load_weights(model, "
+                              "folder)") from why
     return rest
 
 
@@ -370,9 +373,8 @@ def load_weights(model: nn.Module, folder: str) -> None:
             raise InvalidArgument(f"{name} has the shape {tuple(values.shape)} in the files and {tuple(others[name].shape)} in the model")
     with uninterrupted():
         _, text = runtime.engine.load(folder, weights_only=True, convert=True, aliases=aliases, others=list(others), trainer_only=True)
-        rest = None
-        with contextlib.suppress(InvalidArgument):  # another trainer's own, which has no buffers for this model
-            rest = _read_rest(text, {"buffers"}) if text else None
+        # Another trainer's own bytes have no buffers for this model.
+        rest = _read_rest(text, {"buffers"}) if zipfile.is_zipfile(io.BytesIO(text)) else None
         if rest is not None:
             _check_buffers(model, rest)
         runtime.engine.load(folder, weights_only=True, convert=True, aliases=aliases, others=list(others))
