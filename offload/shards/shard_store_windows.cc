@@ -186,8 +186,8 @@ void ShardStore::CloseWindow(HostWindow window, const Event& after) {
       ReleaseHold(At(window.chunk, window.state));
     }
   };
-  // A slot that is lent goes back at once: windows wait for slots. A slot that is
-  // still to come goes back on its arrival, never behind windows that wait.
+  // A slot that is lent goes back at once: windows wait for slots. A slot that
+  // is still to come goes back on its arrival, never behind windows that wait.
   if (has_arrived) return close();
   staged->close = std::move(close);
 }
