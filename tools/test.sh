@@ -38,10 +38,11 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 passed=0
 failed=0
+lasted=()
 
 # run NAME ARGUMENT...: one `bazel test`, its failures as they come, then a line of counts.
 run() {
-  local name=$1 status=0 begin=$SECONDS now
+  local name=$1 status=0 begin=$SECONDS
   shift
   echo "== $name: bazel test $*"
   # Debian's Bazel, whatever else is called bazel here.
@@ -52,7 +53,13 @@ run() {
   if ((${#now[@]} != 3)); then now=(0 0 0); fi
   # What failed before there was a test to blame.
   if ((status != 0 && now[1] == 0)); then now[1]=1; fi
-  echo "== $name: ${now[0]} passed, ${now[1]} failed, ${now[2]} skipped in $((SECONDS - begin)) s"
+  count "$name" "$begin"
+}
+
+# count NAME BEGIN: a line of what ran since then, and the sums.
+count() {
+  lasted+=("$1 $((SECONDS - $2)) s")
+  echo "== $1: ${now[0]} passed, ${now[1]} failed, ${now[2]} skipped in $((SECONDS - $2)) s"
   passed=$((passed + now[0]))
   failed=$((failed + now[1]))
 }
@@ -104,10 +111,10 @@ if $python || [[ -x .venv/bin/python ]]; then
     now=(0 1 0)
   fi
   if ((${#now[@]} != 3)); then now=(0 1 0); fi
-  echo "== python: ${now[0]} passed, ${now[1]} failed, ${now[2]} skipped in $((SECONDS - begin)) s"
-  passed=$((passed + now[0]))
-  failed=$((failed + now[1]))
+  count python "$begin"
 fi
+
+echo "== $SECONDS s in all: $(printf '%s, ' "${lasted[@]}")and what is around them"
 
 echo "$passed passed, $failed failed"
 ((failed == 0))
