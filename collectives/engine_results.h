@@ -7,6 +7,7 @@
 // What a ZeroEngine tells its trainer: of a step, of what it holds and moved,
 // of having left the device. Plain structs.
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -51,14 +52,16 @@ struct EngineStats {
   // Homes that were read for gathers, or for copies of shards that several are
   // sent from.
   int64_t fetches = 0;
+  int64_t prefetched_fetches = 0;
   int64_t prefetched_gathers = 0;
   int64_t cancelled_gathers = 0;  // of these, taken back before they began
   int64_t reduce_scatters = 0;    // one rank makes none
   int64_t early_updates = 0;      // chunks updated before Step
   int64_t releases = 0;
   int64_t divergences = 0;
-  int64_t stall_ns = 0;  // compute lanes waited for chunks
+  int64_t stall_ns = 0;  // compute lanes waited for chunks, or their places
   int64_t stalls = 0;
+  std::array<StallSum, kRunCauses> stalls_by_cause{};  // of these, by RunCause
   int64_t tier_allocations = 0;  // slabs and files made since the start
   // Copies between device buffers before or after a collective. One rank, which
   // has none, copies a gradient to its home on the device.

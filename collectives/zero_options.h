@@ -18,6 +18,7 @@
 #include "chunk/base/log.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
+#include "chunk/chunk_layout.h"
 #include "chunk/layout_file.h"
 #include "collectives/loss_scaler.h"
 #include "collectives/optimizer_groups.h"
@@ -33,7 +34,9 @@
 #include "placement/plan.h"
 #include "placement/run_event.h"
 #include "placement/tier_model.h"
+#include "placement/trace.h"
 #include "placement/trace/step_trace.h"
+#include "placement/traffic_book.h"
 
 namespace castor {
 
@@ -88,6 +91,16 @@ inline std::string_view OptimizerSpanName(OptimizerSpan span) {
 constexpr std::string_view AccumulationOrderName(AccumulationOrder order) {
   return order == AccumulationOrder::kEach ? "each" : "last";
 }
+
+// What somebody knows of an engine without bytes before it is sealed, so that
+// nobody finds it again. All outlive the engine; null: it is not known.
+struct DryEngine {
+  const ChunkLayout* layout = nullptr;  // that Seal would choose
+  // Of a step of these accesses, as the engine would plan it.
+  const Trace* planned = nullptr;
+  const Plan* plan = nullptr;
+  TrafficBook* traffic = nullptr;  // null: nobody counts
+};
 
 struct ZeroOptions {
   // Behaviour.
@@ -206,9 +219,9 @@ struct ZeroOptions {
   Executor* nvme_checksums = nullptr;
   WorkerPool* workers = nullptr;      // null: the process's own
   HostPasses* host_passes = nullptr;  // null: the machine's
-  // Of a world without bytes: no start values are written, and nobody reads
-  // any value.
-  bool dry = false;
+  // The engine is one of a world without bytes: no start values are written,
+  // and nobody reads any value.
+  std::optional<DryEngine> dry = {};
   RunRecorder* recorder = nullptr;  // null: the run is not recorded
   Log* log = nullptr;               // null: to stderr
   const Clock* clock = nullptr;     // null: the machine's clock

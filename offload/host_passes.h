@@ -18,9 +18,10 @@
 namespace castor {
 
 enum class HostPass : uint8_t {
-  kUpdate,   // of the optimizer, by all cores
-  kSum,      // a gradient is added to a sum, and its squares are summed up
-  kRestore,  // parameters are made of their masters again
+  kUpdate,  // of the optimizer, by all cores
+  // All else, which memory holds up: gradients are added and squared, and
+  // parameters made of their masters again.
+  kMemory,
 };
 
 class HostPasses {

@@ -235,7 +235,7 @@ Status MemoryManager::Gather(ChunkId chunk, RunCause cause, int64_t moment) {
     shards_.AddReader(chunk, copy.ready);
   } else {
     copy.ready = options_.source->Gather(chunk, slot, cause, moment);
-    ++stats_.fetches;
+    CountFetch(chunk, cause);
   }
   copy.slot = std::move(slot);
   copy.cause = cause;
@@ -244,6 +244,7 @@ Status MemoryManager::Gather(ChunkId chunk, RunCause cause, int64_t moment) {
   Transition(copy, CopyEvent::kReady);
   ++stats_.gathers;
   if (cause == RunCause::kPrefetch) ++stats_.prefetched_gathers;
+  if (options_.traffic != nullptr) ++options_.traffic->Of(chunk).gathers;
   return OkStatus();
 }
 
@@ -254,7 +255,13 @@ void MemoryManager::FetchShard(ChunkId chunk, RunCause cause) {
   const ShardPlaces::Place place = shards_.Take(chunk);
   shards_.SetReady(chunk, options_.source->FetchShard(chunk, place.data,
                                                       place.free_after, cause));
+  CountFetch(chunk, cause);
+}
+
+void MemoryManager::CountFetch(ChunkId chunk, RunCause cause) {
   ++stats_.fetches;
+  if (cause == RunCause::kPrefetch) ++stats_.prefetched_fetches;
+  if (options_.traffic != nullptr) ++options_.traffic->Of(chunk).fetches;
 }
 
 void MemoryManager::Drop(ChunkId chunk, RunCause cause) {

@@ -23,6 +23,7 @@
 // for the work that still reads it. How a copy is filled is the business of a
 // ChunkSource. Owner thread only.
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -46,6 +47,7 @@
 #include "placement/run_event.h"
 #include "placement/trace.h"
 #include "placement/trace/step_trace.h"
+#include "placement/traffic_book.h"
 
 namespace castor {
 
@@ -116,8 +118,13 @@ struct MemoryManagerOptions {
   ChunkSource* source = nullptr;
   const Clock* clock = nullptr;
   RunRecorder* recorder = nullptr;  // may be null
+  TrafficBook* traffic = nullptr;   // counts gathers and fetches; may be null
   Log* log = nullptr;
   int32_t rank = 0;
+  // The plan of a step of these accesses, where somebody has made it already;
+  // both outlive the manager.
+  const Trace* planned = nullptr;
+  const Plan* plan = nullptr;
   // Chunks, by ChunkId, whose gradients each have a slot to themselves where
   // accesses are not those of a plan: copies leave so many alone. So the same
   // uses make the same moves, whatever gradients are open. Empty: none have.
@@ -147,6 +154,7 @@ struct MemoryManagerStats {
   int64_t gathers = 0;
   // Homes that were read for these, or for copies of shards.
   int64_t fetches = 0;
+  int64_t prefetched_fetches = 0;
   int64_t prefetched_gathers = 0;
   int64_t cancelled_gathers = 0;  // of these, taken back before they began
   int64_t releases = 0;           // of these, too
@@ -329,10 +337,12 @@ class MemoryManager {
   // unless no plan was found.
   StepTrace last_step() const;
 
+  // Has `lane` wait for `ready`, of the chunk, and times the wait.
+  void WaitOn(Lane& lane, const Event& ready, ChunkId chunk, RunCause cause);
   // Time lanes waited for chunks since the start, and how often; counted when a
   // wait is over, on lanes of hardware only while there is a recorder.
-  int64_t stall_ns() const;
-  int64_t stalls() const;
+  // By RunCause. Thread-safe.
+  std::array<StallSum, kRunCauses> stalls() const;
 
  private:
   friend class ChunkPin;
@@ -374,8 +384,8 @@ class MemoryManager {
   };
   // Counted by work on lanes, which may outlive the manager.
   struct StallCounters {
-    std::atomic<int64_t> ns{0};
-    std::atomic<int64_t> count{0};
+    std::array<std::atomic<int64_t>, kRunCauses> ns{};
+    std::array<std::atomic<int64_t>, kRunCauses> count{};
   };
 
   int32_t param_class(ChunkId chunk) const {
@@ -398,6 +408,7 @@ class MemoryManager {
   void MakeMoves(size_t slice);
   // The trace just ended becomes the plan of the next step.
   Status AdoptTrace();
+  Status PlanTrace();
   // Tells the recorder what proves the plan, if anything does.
   void RecordPlan() const;
   // OpenGrad and CloseGrad in place of the parameters.
@@ -451,6 +462,7 @@ class MemoryManager {
   Status PinCopy(ChunkId chunk);
   // A copy of the shard, if there is none and a place for it.
   void FetchShard(ChunkId chunk, RunCause cause);
+  void CountFetch(ChunkId chunk, RunCause cause);
   // Drops copies of shards but for those of the chunks in `kept`.
   void DropShards(const std::vector<bool>& kept);
   void Drop(ChunkId chunk, RunCause cause);
@@ -460,8 +472,6 @@ class MemoryManager {
   void DropUnusedPrefetches(ChunkId wanted);
   void Transition(Copy& copy, CopyEvent event);
   void EndUse(ChunkPin& pin);
-  // Has `lane` wait for `ready`, timing the wait.
-  void WaitOn(Lane& lane, const Event& ready, ChunkId chunk, RunCause cause);
   // Of the class; of all where it is kNoSlotClass.
   std::string HeldChunks(int32_t slot_class) const;
   void RecordTierBytes();

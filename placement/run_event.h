@@ -100,6 +100,14 @@ constexpr std::string_view RunCauseName(RunCause cause) {
   return "unknown";
 }
 
+// How often and how long lanes waited, of one cause.
+struct StallSum {
+  int64_t count = 0;
+  int64_t ns = 0;
+
+  friend bool operator==(const StallSum&, const StallSum&) = default;
+};
+
 struct RunEvent {
   int64_t begin_ns = 0;  // on the run's clock, one for all ranks of a process
   int64_t end_ns = 0;    // never before begin_ns; equal to it for an instant

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <string_view>
 
 #include "chunk/base/check.h"
@@ -90,6 +92,22 @@ double RingSeconds(const RingModel& ring, int64_t calls, Bytes bytes,
   return Seconds(ring.step_latency_ns, static_cast<double>(calls) * steps,
                  static_cast<double>(bytes.count()) * (steps / world),
                  ring.bytes_per_second);
+}
+
+TierModel ShareOfMachine(const TierModel& machine, int ranks) {
+  CASTOR_CHECK_GE(ranks, 1);
+  TierModel share = machine;
+  const auto divide = [ranks](auto& speed) {
+    if (!speed) return;
+    speed->bytes_per_second =
+        std::max<int64_t>(speed->bytes_per_second / ranks, 1);
+  };
+  divide(share.nvme_read);
+  divide(share.nvme_write);
+  divide(share.nvme_mixed);
+  divide(share.memory);
+  divide(share.optimizer);
+  return share;
 }
 
 }  // namespace castor

@@ -88,6 +88,11 @@ double LinkSeconds(const LinkModel& link, int64_t transfers, Bytes bytes);
 double RingSeconds(const RingModel& ring, int64_t calls, Bytes bytes,
                    int world);
 
+// A rank's share of a machine on which `ranks` ranks do the same at the same
+// time: an even part of memory, the optimizer's cores and the drives; links to
+// devices are its own. REQUIRES: ranks >= 1.
+TierModel ShareOfMachine(const TierModel& machine, int ranks);
+
 }  // namespace castor
 
 #endif  // CASTOR_PLACEMENT_TIER_MODEL_H_

@@ -15,12 +15,11 @@
 #include "chunk/param_spec.h"
 #include "chunk/text/budget_text.h"
 #include "chunk/text/units_text.h"
-#include "collectives/answers/simulated_engine_of.h"
+#include "collectives/dry/dry_run.h"
+#include "collectives/memory/memory_plan.h"
 #include "collectives/sealing/seal_plan.h"
 #include "placement/plan.h"
 #include "placement/policy/plan_cost.h"
-#include "placement/simulation/simulated_engine.h"
-#include "placement/simulation/simulator.h"
 #include "placement/trace.h"
 
 namespace castor {
@@ -74,40 +73,54 @@ Status PlanInto(const ForetellRequest& request, Foretold* told) {
   return OkStatus();
 }
 
+// Whether the machine surely knows every speed that a step of this rank needs.
+bool KnowsAll(const TierModel& speeds, const MemoryPlan& memory, int world) {
+  const bool drives = SlotsBytes(memory.nvme_classes) > Bytes(0);
+  return speeds.host_to_device && speeds.device_to_host && speeds.optimizer &&
+         (!drives || (speeds.nvme_read && speeds.nvme_write)) &&
+         (world == 1 || (speeds.all_gather && speeds.reduce_scatter));
+}
+
 // The steps, and their times where there is a machine.
 Status RunInto(const ForetellRequest& request, Foretold* told) {
-  const SimulatedEngine engine =
-      SimulatedEngineOf(*told->seal, request.engine.options);
-  const Plan* const plan = &told->forecast->plan.plan;
+  const EngineRequest& engine = request.engine;
   const std::optional<ForetoldMachine>& machine = request.machine;
+  DryRunRequest run;
+  run.params = engine.params;
+  run.options = engine.options;
+  run.declared = engine.declared;
+  run.world = engine.world;
+  run.rank = engine.rank;
+  run.communicator_buffers = engine.communicator_buffers;
+  run.layout = &told->seal->layout;
+  run.steps = request.steps;
+  run.plan = &told->forecast->plan.plan;
+  StepRanks ranks{.world = engine.world};
+  std::optional<TierModel> speeds;
+  if (machine) {
+    speeds = machine->speeds;
+    ranks.per_host = machine->ranks_per_host;
+    run.trainer = machine->trainer;
+    run.device_memory = machine->device_memory;
+  }
   const std::vector<int64_t>& compute_ns = request.steps.back()->compute_ns;
-  const auto count_times = [&] {
-    StepRanks ranks{.world = request.engine.world};
-    std::optional<TierModel> speeds;
-    if (machine) {
-      speeds = machine->speeds;
-      ranks.per_host = machine->ranks_per_host;
-    }
+  const auto make = [&]() -> Status {
+    CASTOR_ASSIGN_OR_RETURN(told->run, DryRun(run));
     told->times = TimesOf(
         told->run->steady().traffic, ranks,
         std::accumulate(compute_ns.begin(), compute_ns.end(), int64_t{0}),
         speeds);
+    return OkStatus();
   };
-  if (!machine || machine->needs_all) {
-    CASTOR_ASSIGN_OR_RETURN(told->run, CountSteps(request.steps, engine, plan));
-    count_times();
+  // Where a speed may be unknown, a run without times says which are needed.
+  if (!machine || (machine->needs_all &&
+                   !KnowsAll(*speeds, told->seal->memory, engine.world))) {
+    CASTOR_RETURN_IF_ERROR(make());
     if (!machine || !told->times.unknown.empty()) return OkStatus();
   }
-  CASTOR_ASSIGN_OR_RETURN(
-      told->run,
-      SimulateSteps(request.steps, engine,
-                    ShareOfMachine(machine->speeds, machine->ranks_per_host),
-                    {.plan = plan,
-                     .trainer = machine->trainer,
-                     .device_memory = machine->device_memory}));
-  count_times();
+  run.machine = ShareOfMachine(*speeds, machine->ranks_per_host);
   told->timed = true;
-  return OkStatus();
+  return make();
 }
 
 }  // namespace
@@ -118,7 +131,11 @@ Result<Foretold> Foretell(const ForetellRequest& request) {
   Status fits = PlanInto(request, &told);
   if (fits.ok()) fits = RunInto(request, &told);
   if (fits.ok()) return told;
-  if (fits.code() != ErrorCode::kInfeasible) return fits;
+  // The engine may refuse such a step for what its options promise, too.
+  if (fits.code() != ErrorCode::kInfeasible &&
+      fits.code() != ErrorCode::kFailedPrecondition) {
+    return fits;
+  }
   Foretold refused;
   refused.fits = std::move(fits);
   return refused;

@@ -20,10 +20,10 @@
 #include "collectives/answers/plan_file.h"
 #include "collectives/answers/seal_forecast.h"
 #include "collectives/answers/step_times.h"
+#include "collectives/dry/simulation_result.h"
 #include "collectives/zero_options.h"
 #include "placement/planner/step_planner.h"
 #include "placement/policy/fetch_forecast.h"
-#include "placement/simulation/simulation_result.h"
 #include "placement/tier_model.h"
 #include "placement/trace/step_trace.h"
 
@@ -68,7 +68,9 @@ struct StepForecast {
 };
 
 struct Foretold {
-  Status fits;  // or Infeasible, and why
+  // Or Infeasible; or FailedPrecondition, where no budget helps: with these
+  // options the engine refuses the step, such as a use of what is updated.
+  Status fits;
   // The rest is there where the engine and its steps fit.
   std::optional<SealForecast> seal;
   std::optional<StepForecast> forecast;  // of the first step
@@ -81,7 +83,7 @@ struct Foretold {
   bool timed = false;
 };
 
-// Fails as ForecastSeal and Simulate do, but that Infeasible is an answer.
+// Fails as ForecastSeal and DryRun do, but that these two are answers.
 Result<Foretold> Foretell(const ForetellRequest& request);
 
 // For trainers to load. `model` is what people call it; `processes`: each rank

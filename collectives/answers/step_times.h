@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "placement/simulation/step_traffic.h"
+#include "placement/step_traffic.h"
 #include "placement/tier_model.h"
 
 namespace castor {

@@ -98,16 +98,16 @@ Event ZeroEngine::Impl::AddOnHost(ChunkId chunk, ShardRange range,
   host_lane_->Wait(copied);
   host_lane_->Wait(total.ready);
   const Bytes size = requests[0].range.size();
-  HostWork().Queue(*host_lane_, HostPass::kSum,
-                   DepositBytes(size, /*adds=*/true) +
-                       (squares ? SquaresBytes(size) : Bytes(0)),
-                   [this, chunk, range, squares, total = total.bytes(),
-                    part = part.bytes(), dtype = GradDType(chunk)] {
-                     AddInto(total.get(), part.get(), dtype,
-                             (range.end - range.begin).count());
-                     if (squares) AddHostSquares(chunk, range, total.get());
-                     return OkStatus();
-                   });
+  QueuePass(chunk, HostPass::kMemory,
+            DepositBytes(size, /*adds=*/true) +
+                (squares ? SquaresBytes(size) : Bytes(0)),
+            [this, chunk, range, squares, total = total.bytes(),
+             part = part.bytes(), dtype = GradDType(chunk)] {
+              AddInto(total.get(), part.get(), dtype,
+                      (range.end - range.begin).count());
+              if (squares) AddHostSquares(chunk, range, total.get());
+              return OkStatus();
+            });
   const Event added = host_lane_->Record();
   store_->CloseWindow(std::move(total), added);
   store_->CloseWindow(std::move(part), added);

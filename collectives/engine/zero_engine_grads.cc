@@ -85,7 +85,7 @@ Result<void*> ZeroEngine::Impl::Grad(ParamId param, Lane& lane) {
                             NextState(grad.state, GradEvent::kOpen));
     grad.micro_batch = 0;
     if (!grads_in_place()) {
-      lane.Wait(grad.slot.free_after);
+      manager_->WaitOn(lane, grad.slot.free_after, chunk, RunCause::kGradient);
       pools_->device().Zero(
           lane, grad.slot.data,
           BytesOf(layout_->chunk(chunk).size, GradDType(chunk)));

@@ -56,6 +56,7 @@
 #include "collectives/world/rank_agreement.h"
 #include "collectives/zero_engine.h"
 #include "offload/device.h"
+#include "offload/host_passes.h"
 #include "offload/kernels/exact_sum.h"
 #include "offload/lane.h"
 #include "offload/memory/lease_arena.h"
@@ -65,6 +66,7 @@
 #include "offload/shards/shard_store.h"
 #include "offload/worker_pool.h"
 #include "placement/homes/homes_file.h"
+#include "placement/step_traffic.h"
 #include "placement/trace/reduction_turns.h"
 
 namespace castor {
@@ -484,11 +486,12 @@ class ZeroEngine::Impl final : public ChunkSource {
   // That a custom optimizer was given its update.
   Status RequireUpdate() const;
   Status FinishProgramUpdate();
-  // Who works through host memory.
-  HostPasses& HostWork() const {
-    return options_.host_passes != nullptr ? *options_.host_passes
-                                           : HostPasses::Machine();
-  }
+  // Queues a pass over host memory that the chunk's states are in, of so many
+  // bytes read and written.
+  void QueuePass(ChunkId chunk, HostPass pass, Bytes traffic, Lane::Work work);
+  // The chunk's elements of `range` are updated.
+  void CountUpdate(ChunkId chunk, Elements StepTraffic::*where,
+                   ShardRange range);
   WorkerPool* Workers() const {
     return options_.workers != nullptr ? options_.workers
                                        : &WorkerPool::Process();

@@ -269,6 +269,7 @@ EngineStats ZeroEngine::Impl::stats() const {
   stats.engine_copies = engine_copies_;
   stats.gathers = manager.gathers;
   stats.fetches = manager.fetches;
+  stats.prefetched_fetches = manager.prefetched_fetches;
   stats.prefetched_gathers = manager.prefetched_gathers;
   stats.cancelled_gathers = manager.cancelled_gathers;
   stats.releases = manager.releases;
@@ -277,8 +278,11 @@ EngineStats ZeroEngine::Impl::stats() const {
   stats.grown_slots = manager.grown_slots;
   stats.extra_slots = manager.extra_slots;
   stats.reduce_scatters = reduce_scatters_;
-  stats.stall_ns = manager_->stall_ns();
-  stats.stalls = manager_->stalls();
+  stats.stalls_by_cause = manager_->stalls();
+  for (const StallSum& sum : stats.stalls_by_cause) {
+    stats.stalls += sum.count;
+    stats.stall_ns += sum.ns;
+  }
   stats.tier_allocations = pools_->allocations();
   for (int64_t slots : memory_.problem.slots) stats.gathered_slots += slots;
   stats.chunks = static_cast<int64_t>(layout_->chunks().size());

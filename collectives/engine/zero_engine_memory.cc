@@ -120,7 +120,7 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared,
   pools.nvme_drives = options_.nvme;
   pools.make_nvme_queue = options_.make_nvme_queue;
   pools.nvme_checksums = options_.nvme_checksums;
-  pools.dry = options_.dry;
+  pools.dry = options_.dry.has_value();
   pools.log = options_.log;
   pools.poison = options_.poison;
   pools.nvme_class = memory_.staging_class;
@@ -150,6 +150,7 @@ Status ZeroEngine::Impl::BuildStore() {
   store.pools = pools_.get();
   store.clock = options_.clock;
   store.recorder = options_.recorder;
+  if (options_.dry) store.traffic = options_.dry->traffic;
   store.on_failure = FailureCallback();
   store.rank = comm_->rank();
   store.names = sharding_.states;
@@ -176,6 +177,11 @@ Status ZeroEngine::Impl::BuildStore() {
   manager.source = this;
   manager.clock = options_.clock;
   manager.recorder = options_.recorder;
+  if (options_.dry) {
+    manager.traffic = options_.dry->traffic;
+    manager.planned = options_.dry->planned;
+    manager.plan = options_.dry->plan;
+  }
   manager.log = options_.log;
   manager.rank = comm_->rank();
   if (!grads_in_place()) manager.grad_slots_kept = waits_;

@@ -80,11 +80,11 @@ void ZeroEngine::Impl::CountLeftSquares() {
       HostWindow window = store_->OpenWindow(
           chunk, kind, bytes, WindowMode::kRead, RunCause::kGradient);
       host_lane_->Wait(window.ready);
-      HostWork().Queue(*host_lane_, HostPass::kSum, SquaresBytes(bytes.size()),
-                       [this, chunk, range, data = window.bytes()] {
-                         AddHostSquares(chunk, range, data.get());
-                         return OkStatus();
-                       });
+      QueuePass(chunk, HostPass::kMemory, SquaresBytes(bytes.size()),
+                [this, chunk, range, data = window.bytes()] {
+                  AddHostSquares(chunk, range, data.get());
+                  return OkStatus();
+                });
       store_->CloseWindow(std::move(window), host_lane_->Record());
     }
   }

@@ -44,7 +44,7 @@ Event ZeroEngine::Impl::PlaceUnused(ChunkId chunk) {
 void ZeroEngine::Impl::BeginOverwriting(ParamId param, Lane& lane) {
   const ChunkId chunk = layout_->place(param).chunk;
   params_[param.index()].overwritten = true;
-  lane.Wait(PlaceUnused(chunk));
+  manager_->WaitOn(lane, PlaceUnused(chunk), chunk, RunCause::kGradient);
   pools_->device().Zero(
       lane,
       grads_[chunk.index()].slot.data + params_[param.index()].offset.count(),
@@ -117,16 +117,15 @@ void ZeroEngine::Impl::RestoreOnHost(ChunkId chunk, ShardRange range) {
     return;
   }
   for (const HostWindow& window : *opened) host_lane_->Wait(window.ready);
-  HostWork().Queue(
-      *host_lane_, HostPass::kRestore,
-      requests[0].range.size() + requests[1].range.size(),
-      [master = opened->front().bytes(), param = opened->back().bytes(),
-       dtype = layout_->dtype(chunk),
-       count = (range.end - range.begin).count()] {
-        ConvertFromFloat(reinterpret_cast<const float*>(master.get()), count,
-                         dtype, param.get());
-        return OkStatus();
-      });
+  QueuePass(chunk, HostPass::kMemory,
+            requests[0].range.size() + requests[1].range.size(),
+            [master = opened->front().bytes(), param = opened->back().bytes(),
+             dtype = layout_->dtype(chunk),
+             count = (range.end - range.begin).count()] {
+              ConvertFromFloat(reinterpret_cast<const float*>(master.get()),
+                               count, dtype, param.get());
+              return OkStatus();
+            });
   const Event restored = host_lane_->Record();
   for (HostWindow& window : *opened) {
     store_->CloseWindow(std::move(window), restored);

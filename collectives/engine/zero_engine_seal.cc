@@ -229,10 +229,14 @@ Status ZeroEngine::Impl::WaitForOthers() {
 }
 
 Status ZeroEngine::Impl::BuildLayout(const SealOptions& declared) {
-  CASTOR_ASSIGN_OR_RETURN(
-      ChunkLayout layout,
-      ChooseLayout(Specs(), options_, sharding_, least_, declared));
-  layout_.emplace(std::move(layout));
+  if (options_.dry && options_.dry->layout != nullptr) {
+    layout_.emplace(*options_.dry->layout);
+  } else {
+    CASTOR_ASSIGN_OR_RETURN(
+        ChunkLayout layout,
+        ChooseLayout(Specs(), options_, sharding_, least_, declared));
+    layout_.emplace(std::move(layout));
+  }
   if (comm_->rank() == 0) {
     const std::string wasted =
         WastedByGivenSize(*layout_, Specs(), options_, comm_->world());

@@ -189,6 +189,7 @@ Event ZeroEngine::Impl::UpdateOnDevice(ChunkId chunk, float factor, double lr) {
       EventFor(RunEventKind::kUpdate, chunk, RunCause::kOptimizer));
   event->bytes = work.elements * 4;
   RecordSpan(*device_lane_, event, true);
+  CountUpdate(chunk, &StepTraffic::updated_on_device, range);
   work.Queue(pools_->device(), *device_lane_, LosesHome(chunk));
   RecordSpan(*device_lane_, event, false);
   Event done = device_lane_->Record();
@@ -245,17 +246,17 @@ Event ZeroEngine::Impl::UpdateOnHost(ChunkId chunk, ShardRange range,
   event->bytes = work.elements * 4;
   event->from = event->to = Tier::kHost;
   RecordSpan(*host_lane_, event, true);
-  HostWork().Queue(
-      *host_lane_, HostPass::kUpdate,
-      UpdateBytes(sharding_.update_pass(GroupOf(chunk)),
-                  range.end - range.begin),
-      [work = std::move(work), bytes, workers = Workers()]() mutable {
-        work.Place([&](StateKind state) {
-          return bytes[static_cast<size_t>(state)].get();
-        });
-        work.Run(*workers);
-        return OkStatus();
-      });
+  CountUpdate(chunk, &StepTraffic::updated_on_host, range);
+  QueuePass(chunk, HostPass::kUpdate,
+            UpdateBytes(sharding_.update_pass(GroupOf(chunk)),
+                        range.end - range.begin),
+            [work = std::move(work), bytes, workers = Workers()]() mutable {
+              work.Place([&](StateKind state) {
+                return bytes[static_cast<size_t>(state)].get();
+              });
+              work.Run(*workers);
+              return OkStatus();
+            });
   RecordSpan(*host_lane_, event, false);
   const Event done = host_lane_->Record();
   for (HostWindow& window : windows) {

@@ -135,8 +135,13 @@ std::string MemoryManager::HeldChunks(int32_t slot_class) const {
   return text.empty() ? "nothing" : text;
 }
 
-int64_t MemoryManager::stall_ns() const { return stall_->ns.load(); }
-int64_t MemoryManager::stalls() const { return stall_->count.load(); }
+std::array<StallSum, kRunCauses> MemoryManager::stalls() const {
+  std::array<StallSum, kRunCauses> sums;
+  for (size_t c = 0; c < sums.size(); ++c) {
+    sums[c] = {stall_->count[c].load(), stall_->ns[c].load()};
+  }
+  return sums;
+}
 
 void MemoryManager::WaitOn(Lane& lane, const Event& ready, ChunkId chunk,
                            RunCause cause) {
@@ -177,8 +182,9 @@ void MemoryManager::WaitOn(Lane& lane, const Event& ready, ChunkId chunk,
     if (stall->begin_ns < 0 || waited_ns < stall->least_ns) return;
     stall->event.begin_ns = stall->begin_ns;
     stall->event.end_ns = ns;
-    stall->counters->ns += waited_ns;
-    ++stall->counters->count;
+    const auto cause = static_cast<size_t>(stall->event.cause);
+    stall->counters->ns[cause] += waited_ns;
+    ++stall->counters->count[cause];
     if (stall->recorder != nullptr) stall->recorder->Record(stall->event);
   });
 }

@@ -250,13 +250,22 @@ Status MemoryManager::Adopt(const StepTrace& step) {
   return OkStatus();
 }
 
+Status MemoryManager::PlanTrace() {
+  Result<StepPlan> made = PlanStep(options_.policy, trace_, options_.problem);
+  if (!made.ok()) return made.status();
+  plan_ = std::move(made->plan);
+  certificate_ = std::move(made->certificate);
+  return OkStatus();
+}
+
 Status MemoryManager::AdoptTrace() {
   planned_ = false;
   certificate_.reset();
-  CASTOR_ASSIGN_OR_RETURN(StepPlan made,
-                          PlanStep(options_.policy, trace_, options_.problem));
-  plan_ = std::move(made.plan);
-  certificate_ = std::move(made.certificate);
+  if (options_.planned != nullptr && *options_.planned == trace_) {
+    plan_ = *options_.plan;
+  } else {
+    CASTOR_RETURN_IF_ERROR(PlanTrace());
+  }
   planned_trace_ = std::move(trace_);
   initial_.assign(copies_.size(), false);
   first_use_.clear();

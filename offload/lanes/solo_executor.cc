@@ -13,10 +13,14 @@ namespace castor {
 SoloExecutor::SoloExecutor() : before_(EventWaiter::Exchange(this)) {}
 
 SoloExecutor::~SoloExecutor() {
-  while (RunOne()) {
-  }
+  RunAll();
   EventWaiter* const self = EventWaiter::Exchange(before_);
   CASTOR_CHECK(self == this);
+}
+
+void SoloExecutor::RunAll() {
+  while (RunOne()) {
+  }
 }
 
 void SoloExecutor::Post(Executor::Task task) {

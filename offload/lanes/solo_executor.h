@@ -10,16 +10,21 @@
 // thread only. Part of the timers (timer.h).
 
 #include <cstdint>
+#include <utility>
 
 #include "offload/lanes/event.h"
 #include "offload/lanes/executor.h"
 #include "offload/lanes/ring_queue.h"
 #include "offload/lanes/timer.h"
 #include "offload/lanes/timer_queue.h"
+#include "placement/timeline/wire_clock.h"
 
 namespace castor {
 
-class SoloExecutor final : public Executor, public Timer, private EventWaiter {
+class SoloExecutor final : public Executor,
+                           public Timer,
+                           public internal::WireClock,
+                           private EventWaiter {
  public:
   // The clock starts at zero. From here on the calling thread waits for events
   // by running what they wait for.
@@ -32,6 +37,13 @@ class SoloExecutor final : public Executor, public Timer, private EventWaiter {
   void Post(Executor::Task task) override;
   int64_t NowNs() const override { return now_ns_; }
   void At(int64_t due_ns, Timer::Task task) override;
+  // Runs every task and every timer, and what these ask for.
+  void RunAll();
+  uint64_t TakePlace() override { return timers_.TakePlace(); }
+  void AtPlace(int64_t due_ns, uint64_t place, const uint64_t* version,
+               WireTask task) override {
+    timers_.Add(due_ns, place, version, std::move(task));
+  }
 
  private:
   // EventWaiter. REQUIRES: something that was posted completes the event.

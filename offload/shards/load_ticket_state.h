@@ -28,9 +28,11 @@ struct LoadTicket::State {
   bool Cancel() { return Decide(Phase::kCancelled); }
   bool cancelled() const { return phase_.load() == Phase::kCancelled; }
 
+  ChunkId chunk;
   // The copies to the device as they were counted.
   Tier from = Tier::kHost;
   Bytes bytes;
+  int64_t copies = 0;
   bool urgent = false;  // raised
   // Reads from the drive, as they were counted.
   struct Read {

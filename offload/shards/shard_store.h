@@ -54,6 +54,7 @@
 #include "offload/shards/rank_pools.h"
 #include "offload/shards/staging_ring.h"
 #include "placement/run_event.h"
+#include "placement/traffic_book.h"
 
 namespace castor {
 
@@ -61,6 +62,7 @@ struct ShardStoreOptions {
   RankPools* pools = nullptr;
   const Clock* clock = nullptr;
   RunRecorder* recorder = nullptr;  // may be null
+  TrafficBook* traffic = nullptr;   // counts transfers; may be null
   // Called once, with the first failure, from whichever thread met it.
   Lane::OnFailure on_failure;
   int32_t rank = 0;
@@ -312,6 +314,8 @@ class ShardStore {
   RunEvent Describe(ChunkId chunk, StateKind state, Tier from, Tier to,
                     Bytes size, RunCause cause) const;
   void Count(const RunEvent& event);
+  // So many of them, of `bytes` together; negative: taken back.
+  void Count(ChunkId chunk, Tier from, Tier to, Bytes bytes, int64_t transfers);
   static IoPriority PriorityOf(const RunEvent& event);
   // A transfer between host memory at `data` and a shard's place on the drive,
   // from `start` on. Its end comes after everything that the transfer does to

@@ -85,7 +85,9 @@ Event ShardStore::LoadNow(const LoadWork& work, std::span<Slot> staging) {
   Event end;
   if (work.cause == RunCause::kPrefetch) {
     if (work.ticket != nullptr) {
+      work.ticket->chunk = work.chunk;
       work.ticket->from = copy.from;
+      ++work.ticket->copies;
       work.ticket->bytes += work.range.size();
     }
     ahead_->Wait(work.after);
@@ -107,11 +109,12 @@ Event ShardStore::LoadNow(const LoadWork& work, std::span<Slot> staging) {
 bool ShardStore::Cancel(const LoadTicket& ticket) {
   LoadTicket::State* const state = ticket.state_.get();
   if (state == nullptr || !state->Cancel()) return false;
-  moved_[TierIndex(state->from)][TierIndex(Tier::kDevice)] -= state->bytes;
+  Count(state->chunk, state->from, Tier::kDevice, Bytes(0) - state->bytes,
+        -state->copies);
   // What has not gone to the drive need not.
   for (const LoadTicket::State::Read& read : state->reads) {
     if (!read.drive->Cancel(read.transfer)) continue;
-    moved_[TierIndex(Tier::kNvme)][TierIndex(Tier::kHost)] -= read.extent;
+    Count(state->chunk, Tier::kNvme, Tier::kHost, Bytes(0) - read.extent, -1);
   }
   ++loads_cancelled_;
   return true;

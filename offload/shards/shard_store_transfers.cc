@@ -111,7 +111,14 @@ RunEvent ShardStore::Describe(ChunkId chunk, StateKind state, Tier from,
 }
 
 void ShardStore::Count(const RunEvent& event) {
-  moved_[TierIndex(event.from)][TierIndex(event.to)] += Bytes(event.bytes);
+  Count(ChunkId(event.chunk), event.from, event.to, Bytes(event.bytes), 1);
+}
+
+void ShardStore::Count(ChunkId chunk, Tier from, Tier to, Bytes bytes,
+                       int64_t transfers) {
+  moved_[TierIndex(from)][TierIndex(to)] += bytes;
+  if (options_.traffic == nullptr) return;
+  options_.traffic->Of(chunk).on(from, to) += {bytes, transfers};
 }
 
 // Somebody waits for what is read, unless it is fetched ahead; nobody for what

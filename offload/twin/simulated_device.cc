@@ -31,6 +31,18 @@ struct DeviceMemory {
   Bytes used;  // guarded by mutex
 };
 
+internal::Traffic TrafficOf(CopyKind kind) {
+  switch (kind) {
+    case CopyKind::kToDevice:
+      return internal::Traffic::kToDevice;
+    case CopyKind::kFromDevice:
+      return internal::Traffic::kFromDevice;
+    case CopyKind::kWithinDevice:
+      break;
+  }
+  return internal::Traffic::kDevice;
+}
+
 size_t Size(Bytes size) { return static_cast<size_t>(size.count()); }
 
 // What a pass over one element reads and writes, in bits.
@@ -66,10 +78,10 @@ struct SimulatedDevice::Impl {
   // Queues `work`, which moves `traffic` over the link of `kind`.
   template <typename Work>
   void Queue(Lane& lane, CopyKind kind, Bytes traffic, Work work) {
-    if (!links.throttles(kind)) {
+    if (!TakesTime(kind)) {
       lane.Run([this, kind, traffic, work = std::move(work)] {
         CASTOR_RETURN_IF_ERROR(Begin());
-        links.Book(kind, 0, traffic);
+        if (options.wires == nullptr) links.Book(kind, 0, traffic);
         if (!options.dry) work();
         return OkStatus();
       });
@@ -81,11 +93,23 @@ struct SimulatedDevice::Impl {
         });
   }
 
+  bool TakesTime(CopyKind kind) const {
+    return options.wires == nullptr
+               ? links.throttles(kind)
+               : options.wires->takes_time(TrafficOf(kind));
+  }
+
   template <typename Work>
   void Start(CopyKind kind, Bytes traffic, const Work& work,
              EventSource source) {
     if (Status status = Begin(); !status.ok()) {
       return source.Complete(std::move(status));
+    }
+    if (options.wires != nullptr) {
+      if (!options.dry) work();
+      options.wires->Begin(TrafficOf(kind), traffic,
+                           [source = std::move(source)] { source.Complete(); });
+      return;
     }
     const bool takes_time = links.throttles(kind);
     const int64_t end =

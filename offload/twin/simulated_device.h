@@ -31,6 +31,7 @@
 #include "offload/memory/slab.h"
 #include "offload/twin/simulated_link.h"
 #include "offload/worker_pool.h"
+#include "placement/timeline/wires.h"
 
 namespace castor {
 
@@ -42,6 +43,9 @@ struct SimulatedDeviceOptions {
   // Must outlive the device. May be null where no link is throttled and Busy is
   // not called.
   Timer* timer = nullptr;
+  // What copies and kernels take their time of, in place of `links`, with the
+  // host and the drives; must outlive the device. Null: its own links.
+  internal::Wires* wires = nullptr;
   // Operations take their time and touch no byte, and memory has no pages until
   // somebody else touches it.
   bool dry = false;

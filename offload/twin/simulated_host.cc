@@ -47,8 +47,24 @@ SimulatedHost::~SimulatedHost() = default;
 void SimulatedHost::Queue(Lane& lane, HostPass pass, Bytes traffic,
                           Lane::Work work) {
   CASTOR_CHECK_GE(traffic, Bytes(0));
-  const std::optional<LinkModel> speed = impl_->SpeedOf(pass);
   if (impl_->model.dry) work = [] { return OkStatus(); };
+  if (internal::Wires* const wires = impl_->model.wires; wires != nullptr) {
+    const internal::Traffic kind = pass == HostPass::kUpdate
+                                       ? internal::Traffic::kOptimizer
+                                       : internal::Traffic::kMemoryPass;
+    if (traffic == Bytes(0) || !wires->takes_time(kind)) {
+      return lane.Run(std::move(work));
+    }
+    lane.RunAsync([wires, kind, traffic,
+                   work = std::move(work)](EventSource source) mutable {
+      Status status = work();
+      if (!status.ok()) return source.Complete(std::move(status));
+      wires->Begin(kind, traffic,
+                   [source = std::move(source)] { source.Complete(); });
+    });
+    return;
+  }
+  const std::optional<LinkModel> speed = impl_->SpeedOf(pass);
   if (!speed) return lane.Run(std::move(work));
   lane.RunAsync([impl = impl_.get(), ns = WireNs(*speed, traffic),
                  work = std::move(work)](EventSource source) mutable {

@@ -18,6 +18,7 @@
 #include "offload/lane.h"
 #include "offload/lanes/timer.h"
 #include "placement/tier_model.h"
+#include "placement/timeline/wires.h"
 
 namespace castor {
 
@@ -25,6 +26,9 @@ namespace castor {
 struct SimulatedHostModel {
   std::optional<RateModel> optimizer = {};  // of updates
   std::optional<RateModel> memory = {};     // of all else
+  // What passes take their time of, in place of these rates, with the device
+  // and the drives; outlives the host. Null: nothing that others use.
+  internal::Wires* wires = nullptr;
   bool dry = false;  // passes take their time, and nothing is done
 };
 

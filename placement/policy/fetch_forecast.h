@@ -6,7 +6,7 @@
 
 // What a plan's fetches are worth in time, by the times that its problem has:
 // each leg of their way takes them one after the other, and has nothing else to
-// do (placement/simulation/simulator.h knows what else there is). Pure
+// do (collectives/dry/dry_run.h knows what else there is). Pure
 // function, thread-safe.
 
 #include <cstdint>

@@ -16,9 +16,9 @@ constexpr size_t Index(Traffic traffic) { return static_cast<size_t>(traffic); }
 
 }  // namespace
 
-Wires::Wires(EventLoop* loop, const TierModel& speeds,
+Wires::Wires(WireClock* clock, const TierModel& speeds,
              const std::optional<LinkModel>& device)
-    : loop_(loop), speeds_(speeds), device_(device) {}
+    : clock_(clock), speeds_(speeds), device_(device) {}
 
 std::optional<LinkModel> Wires::SpeedAlone(Traffic traffic) const {
   const auto link = [](const std::optional<RateModel>& rate) {
@@ -54,16 +54,17 @@ bool Wires::takes_time(Traffic traffic) const {
   return SpeedAlone(traffic).has_value();
 }
 
-void Wires::Begin(Traffic traffic, Bytes bytes, std::function<void()> done) {
+void Wires::Begin(Traffic traffic, Bytes bytes, Done done) {
   CASTOR_CHECK_GE(bytes, Bytes(0));
   bytes_[Index(traffic)] += bytes;
   const std::optional<LinkModel> alone = SpeedAlone(traffic);
   if (!alone) return done();
   const size_t w = WireOf(traffic);
   Wire& wire = wires_[w];
-  wire.transfers.push_back(
-      {traffic, static_cast<Amount>(bytes.count()) * 1'000'000'000,
-       loop_->FromNow(alone->latency_ns), loop_->TakePlace(), std::move(done)});
+  wire.transfers.push_back({traffic,
+                            static_cast<Amount>(bytes.count()) * 1'000'000'000,
+                            clock_->FromNow(alone->latency_ns),
+                            clock_->TakePlace(), std::move(done)});
   if (wire.transfers.size() == 1) {
     StartFirst(w);
   } else if (w == kDrive) {
@@ -75,22 +76,23 @@ void Wires::StartFirst(size_t w) {
   Wire& wire = wires_[w];
   if (wire.transfers.empty()) return;
   const int64_t ready_ns = wire.transfers.front().ready_ns;
-  if (ready_ns > loop_->now_ns()) {
-    loop_->At(ready_ns, [this, w] { StartFirst(w); });
+  if (ready_ns > clock_->NowNs()) {
+    clock_->AtPlace(ready_ns, clock_->TakePlace(), nullptr,
+                    [this, w] { StartFirst(w); });
     return;
   }
   wire.busy = true;
   wire.rate = 0;
-  wire.began_ns = wire.since_ns = loop_->now_ns();
+  wire.began_ns = wire.since_ns = clock_->NowNs();
   Share();
 }
 
 void Wires::End(size_t w) {
   Wire& wire = wires_[w];
-  const Transfer ended = std::move(wire.transfers.front());
+  Transfer ended = std::move(wire.transfers.front());
   wire.transfers.pop_front();
   wire.busy = false;
-  busy_ns_[Index(ended.traffic)] += loop_->now_ns() - wire.began_ns;
+  busy_ns_[Index(ended.traffic)] += clock_->NowNs() - wire.began_ns;
   StartFirst(w);
   Share();
   ended.done();
@@ -100,7 +102,7 @@ int64_t Wires::busy_ns(Traffic traffic) const {
   int64_t busy = busy_ns_[Index(traffic)];
   const Wire& wire = wires_[WireOf(traffic)];
   if (wire.busy && wire.transfers.front().traffic == traffic) {
-    busy += loop_->now_ns() - wire.began_ns;
+    busy += clock_->NowNs() - wire.began_ns;
   }
   return busy;
 }
@@ -156,7 +158,7 @@ void Wires::SetRate(size_t w, int64_t rate) {
   Wire& wire = wires_[w];
   if (wire.rate == rate) return;
   Transfer& first = wire.transfers.front();
-  const int64_t now_ns = loop_->now_ns();
+  const int64_t now_ns = clock_->NowNs();
   const Amount moved = static_cast<Amount>(wire.rate) *
                        static_cast<Amount>(now_ns - wire.since_ns);
   first.left -= std::min(first.left, moved);
@@ -165,8 +167,8 @@ void Wires::SetRate(size_t w, int64_t rate) {
   const auto per_ns = static_cast<Amount>(rate);
   const Amount wait_ns = (first.left + per_ns - 1) / per_ns;
   ++wire.schedules;
-  loop_->At(
-      loop_->FromNow(static_cast<int64_t>(std::min(
+  clock_->AtPlace(
+      clock_->FromNow(static_cast<int64_t>(std::min(
           wait_ns, static_cast<Amount>(std::numeric_limits<int64_t>::max())))),
       first.place, &wire.schedules, [this, w] { End(w); });
 }

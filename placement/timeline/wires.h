@@ -27,12 +27,12 @@
 #include <array>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <optional>
 
+#include "chunk/base/unique_function.h"
 #include "chunk/base/units.h"
 #include "placement/tier_model.h"
-#include "placement/timeline/event_loop.h"
+#include "placement/timeline/wire_clock.h"
 
 namespace castor::internal {
 
@@ -49,8 +49,10 @@ inline constexpr int kTrafficKinds = 7;
 
 class Wires {
  public:
-  // `loop` outlives the wires, and the wires all that began.
-  Wires(EventLoop* loop, const TierModel& speeds,
+  using Done = UniqueFunction<void()>;
+
+  // `clock` outlives the wires, and the wires all that began.
+  Wires(WireClock* clock, const TierModel& speeds,
         const std::optional<LinkModel>& device = std::nullopt);
   Wires(const Wires&) = delete;
   Wires& operator=(const Wires&) = delete;
@@ -60,7 +62,7 @@ class Wires {
 
   // A transfer begins; `done` is called when it ends: at once where it takes no
   // time. REQUIRES: bytes >= 0.
-  void Begin(Traffic traffic, Bytes bytes, std::function<void()> done);
+  void Begin(Traffic traffic, Bytes bytes, Done done);
 
   // So far.
   int64_t busy_ns(Traffic traffic) const;
@@ -80,7 +82,7 @@ class Wires {
     Amount left = 0;
     int64_t ready_ns = 0;  // the latency is over
     uint64_t place = 0;    // among what ends at one time
-    std::function<void()> done;
+    Done done;
   };
   struct Wire {
     std::deque<Transfer> transfers;  // in order
@@ -102,7 +104,7 @@ class Wires {
   int64_t RateAlone(size_t wire) const;
   void SetRate(size_t wire, int64_t rate);
 
-  EventLoop* const loop_;
+  WireClock* const clock_;
   const TierModel speeds_;
   const std::optional<LinkModel> device_;
   std::array<Wire, kWires> wires_;

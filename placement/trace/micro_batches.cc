@@ -4,25 +4,41 @@
 #include "placement/trace/micro_batches.h"
 
 #include <cstdint>
+#include <utility>
 
 namespace castor {
 
-std::vector<bool> InLastMicroBatch(const Trace& trace, size_t chunks) {
-  std::vector<int64_t> micro_batch;     // by moment
-  std::vector<int64_t> opened(chunks);  // by ChunkId, in which, from 1
-  int64_t now = 1;
-  for (const Access& access : trace) {
-    if (access.kind == AccessKind::kGradOpen) {
-      int64_t& last = opened[access.chunk.index()];
-      now += last == now;
-      last = now;
+std::vector<size_t> MicroBatchBegins(const Trace& trace,
+                                     const std::vector<bool>& lacks) {
+  std::vector<size_t> begins = {0};
+  // From there on the trace has ends of gradients alone.
+  size_t tail = trace.size();
+  while (tail > 0 && trace[tail - 1].kind == AccessKind::kGradClose) --tail;
+  std::vector<int64_t> opened(lacks.size(), -1);  // the last time
+  size_t sweep = 0;  // the first use since a gradient was complete
+  bool complete = false;
+  for (size_t i = 0; i < trace.size(); ++i) {
+    const auto [kind, chunk] = trace[i];
+    int64_t& last = opened[chunk.index()];
+    const bool again = last >= static_cast<int64_t>(begins.back());
+    switch (kind) {
+      case AccessKind::kUse:
+        if (std::exchange(complete, false)) sweep = i;
+        break;
+      case AccessKind::kUseEnd:
+        break;
+      case AccessKind::kGradOpen:
+        // A sweep forward comes before its gradients.
+        if (again) begins.push_back(sweep > begins.back() ? sweep : i);
+        last = static_cast<int64_t>(i);
+        break;
+      case AccessKind::kGradClose:
+        complete = true;
+        if (again && lacks[chunk.index()] && i < tail) begins.push_back(i);
+        break;
     }
-    micro_batch.push_back(now);
   }
-  std::vector<bool> in_last;
-  in_last.reserve(trace.size());
-  for (const int64_t each : micro_batch) in_last.push_back(each == now);
-  return in_last;
+  return begins;
 }
 
 }  // namespace castor

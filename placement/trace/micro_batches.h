@@ -4,8 +4,10 @@
 #ifndef CASTOR_PLACEMENT_TRACE_MICRO_BATCHES_H_
 #define CASTOR_PLACEMENT_TRACE_MICRO_BATCHES_H_
 
-// Which moments of a step lie in its last micro-batch, where gradients become
-// complete. Pure function, thread-safe. Part of the traces (trace.h).
+// Where the micro-batches of a step begin, which a trace does not say. The next
+// one begins, at the latest, where a gradient opens that was open in this one
+// before; the sweep forward to that gradient is its own. Pure function,
+// thread-safe. Part of the traces (trace.h).
 
 #include <cstddef>
 #include <vector>
@@ -14,10 +16,11 @@
 
 namespace castor {
 
-// By moment of a step of `chunks` chunks. A trace does not say where a
-// micro-batch begins. The next one begins, at the latest, where a gradient
-// opens that was open in this one before.
-std::vector<bool> InLastMicroBatch(const Trace& trace, size_t chunks);
+// By rising moments, of which the first is 0. `lacks`: by ChunkId, that some
+// parameter of the chunk has no gradient; such a chunk is reduced where a
+// micro-batch ends.
+std::vector<size_t> MicroBatchBegins(const Trace& trace,
+                                     const std::vector<bool>& lacks);
 
 }  // namespace castor
 

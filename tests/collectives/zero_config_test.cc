@@ -154,7 +154,7 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
     EXPECT_EQ(nvme_checksums, nullptr);
     EXPECT_EQ(workers, nullptr);
     EXPECT_EQ(host_passes, nullptr);
-    EXPECT_FALSE(dry);  // what the program's objects are
+    EXPECT_FALSE(dry.has_value());  // what the program's objects are
     EXPECT_EQ(recorder, nullptr);
     EXPECT_EQ(log, nullptr);
     EXPECT_EQ(clock, nullptr);

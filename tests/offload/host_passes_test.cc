@@ -79,7 +79,7 @@ TEST_P(HostPassesTest, AFailureIsTheLanesAndEndsWhatFollows) {
   bool followed = false;
   passes().Queue(lane, HostPass::kUpdate, MiB(1),
                  [] { return Unavailable("the pass broke"); });
-  passes().Queue(lane, HostPass::kSum, MiB(1), [&followed] {
+  passes().Queue(lane, HostPass::kMemory, MiB(1), [&followed] {
     followed = true;
     return OkStatus();
   });
@@ -94,7 +94,7 @@ TEST_P(HostPassesTest, WaitForWhatTheLaneWaitsFor) {
   const EventSource there;
   bool ran = false;
   lane.Wait(there.event());
-  passes().Queue(lane, HostPass::kRestore, KiB(1), [&ran] {
+  passes().Queue(lane, HostPass::kMemory, KiB(1), [&ran] {
     ran = true;
     return OkStatus();
   });
@@ -130,8 +130,8 @@ TEST(SimulatedHostTest, PassesTakeTheModelledTimeExactly) {
     });
   };
   pass(first, HostPass::kUpdate, 1000);
-  pass(first, HostPass::kSum, 100);
-  pass(second, HostPass::kRestore, 50);
+  pass(first, HostPass::kMemory, 100);
+  pass(second, HostPass::kMemory, 50);
   EXPECT_THAT(first.Drain(), IsOk());
   // 1,000 of the update, 100 of the other lane's pass, 200 of the sum.
   EXPECT_EQ(clock.NowNs(), 1300);

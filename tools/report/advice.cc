@@ -370,7 +370,7 @@ JsonValue ForecastJson(const Advice& advice, const RunStatistics& run) {
   };
   add("takes", "time", advice.simulated_ns, advice.measured_ns);
   int64_t waits = 0;
-  for (const SimulatedStall& stall : step.stalls) waits += stall.ns;
+  for (const StallSum& stall : step.stalls) waits += stall.ns;
   const auto ranks = std::max<int64_t>(1, std::ssize(run.ranks));
   const int64_t steps = std::max<int64_t>(1, std::ssize(run.steps));
   add("waits", "time", waits, run.all_ranks.stalled_ns / ranks / steps);

@@ -16,7 +16,7 @@
 
 #include "chunk/base/units.h"
 #include "chunk/text/json_value.h"
-#include "placement/simulation/simulation_result.h"
+#include "collectives/dry/simulation_result.h"
 #include "placement/tier_model.h"
 #include "tools/report/run_model.h"
 #include "tools/report/statistics/run_statistics.h"

@@ -22,8 +22,9 @@ class Drive : public std::enable_shared_from_this<Drive> {
   explicit Drive(SimulatedIoQueueOptions options)
       : options_(std::move(options)),
         transfers_(options_.queue.piece, options_.queue.patience) {
-    CASTOR_CHECK(options_.links != nullptr && options_.executor != nullptr &&
-                 options_.timer != nullptr);
+    CASTOR_CHECK(options_.executor != nullptr);
+    CASTOR_CHECK(options_.wires != nullptr ||
+                 (options_.links != nullptr && options_.timer != nullptr));
     CASTOR_CHECK_GE(options_.queue.depth, 1);
   }
 
@@ -47,6 +48,10 @@ class Drive : public std::enable_shared_from_this<Drive> {
     TransferQueue::Transfer next;
     while (in_flight_ < options_.queue.depth && transfers_.TryNext(&next)) {
       ++in_flight_;
+      if (options_.wires != nullptr) {
+        ServeOnWires(next);
+        continue;
+      }
       const CopyKind kind = next.direction == IoDirection::kRead
                                 ? CopyKind::kToDevice
                                 : CopyKind::kFromDevice;
@@ -55,6 +60,19 @@ class Drive : public std::enable_shared_from_this<Drive> {
       options_.executor->Post(
           [self = shared_from_this(), next, end] { self->Serve(next, end); });
     }
+  }
+
+  // Counted time: the whole transfer at once, on the thread that asks.
+  void ServeOnWires(const TransferQueue::Transfer& transfer) {
+    const internal::Traffic kind = transfer.direction == IoDirection::kRead
+                                       ? internal::Traffic::kDriveRead
+                                       : internal::Traffic::kDriveWrite;
+    options_.wires->Begin(
+        kind, transfer.size, [self = shared_from_this(), transfer] {
+          self->options_.executor->Post([self, transfer] {
+            self->TakeAnswer(transfer, 0, self->Move(transfer));
+          });
+        });
   }
 
   // Moves what the system moves in one call, whose answer counts at `end_ns`:
@@ -84,8 +102,8 @@ class Drive : public std::enable_shared_from_this<Drive> {
   void TakeAnswer(TransferQueue::Transfer transfer, int64_t end_ns,
                   int64_t answer) {
     if (transfers_.Advance(&transfer, answer)) {
-      Serve(transfer, end_ns);
-      return;
+      if (options_.wires != nullptr) return ServeOnWires(transfer);
+      return Serve(transfer, end_ns);
     }
     std::optional<EventSource> idle;
     {

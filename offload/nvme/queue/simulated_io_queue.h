@@ -23,6 +23,7 @@
 #include "offload/nvme/queue/io_queue.h"
 #include "offload/twin/simulated_link.h"
 #include "placement/tier_model.h"
+#include "placement/timeline/wires.h"
 
 namespace castor {
 
@@ -35,6 +36,9 @@ struct SimulatedIoQueueOptions {
   // The drive, as DriveModelOf has it; several queues may share one. All three
   // must outlive the queue.
   SimulatedLinks* links = nullptr;
+  // What transfers take their time of, in place of `links`, with the device and
+  // the host; outlives the queue. Null: the drive's own wire.
+  internal::Wires* wires = nullptr;
   Executor* executor = nullptr;
   Timer* timer = nullptr;
   FileCalls calls = {};

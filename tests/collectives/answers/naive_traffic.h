@@ -6,7 +6,7 @@
 
 // What one rank moves in a step, reckoned chunk by chunk from the gathers that
 // the step makes, without order or time: an oracle for what a simulation counts
-// (placement/simulation/step_traffic.h). Pure functions, thread-safe.
+// (placement/step_traffic.h). Pure functions, thread-safe.
 
 #include <cstdint>
 #include <span>
@@ -16,7 +16,7 @@
 #include "collectives/memory/memory_plan.h"
 #include "collectives/memory/sharding.h"
 #include "collectives/zero_options.h"
-#include "placement/simulation/step_traffic.h"
+#include "placement/step_traffic.h"
 #include "placement/trace/step_trace.h"
 
 namespace castor {

@@ -143,6 +143,9 @@ class MemoryManagerFixture : public testing::Test {
     return chunks;
   }
   Bytes in_use() const { return device_->stats().in_use; }
+  StallSum StallsOf(RunCause cause) const {
+    return manager_->stalls()[static_cast<size_t>(cause)];
+  }
 
   PlanPolicy policy_ = PlanPolicy::kAuto;
   FakeClock clock_;

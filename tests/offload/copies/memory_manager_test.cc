@@ -242,7 +242,7 @@ TEST_F(MemoryManagerTest, ALaneWaitsForADirectChunkAndItsUserIsTold) {
   updated.Complete();
   executor.RunAll();
   EXPECT_TRUE(source_->direct_used[0][0].done());
-  EXPECT_EQ(manager_->stall_ns(), 30);
+  EXPECT_EQ(StallsOf(RunCause::kOptimizer), (StallSum{1, 30}));
 }
 
 TEST_F(MemoryManagerTest, WaitsAreTimedFromWhenTheLaneGetsThere) {
@@ -259,8 +259,7 @@ TEST_F(MemoryManagerTest, WaitsAreTimedFromWhenTheLaneGetsThere) {
   clock_.AdvanceNs(70);
   drive.Complete();
   executor.RunAll();
-  EXPECT_EQ(manager_->stalls(), 1);
-  EXPECT_EQ(manager_->stall_ns(), 70);
+  EXPECT_EQ(StallsOf(RunCause::kDemand), (StallSum{1, 70}));
   ASSERT_EQ(moves_->Count(RunEventKind::kStall), 1);
   for (const RunEvent& event : moves_->events) {
     if (event.kind != RunEventKind::kStall) continue;
@@ -282,8 +281,7 @@ TEST_F(MemoryManagerTest, ACopyThatIsThereWhenTheLaneGetsThereIsNoStall) {
   { Result<ChunkPin> pin = manager_->Acquire(ChunkId(0), lane); }
   clock_.AdvanceNs(10);
   executor.RunAll();  // the copy's turn was posted first
-  EXPECT_EQ(manager_->stalls(), 0);
-  EXPECT_EQ(manager_->stall_ns(), 0);
+  EXPECT_EQ(StallsOf(RunCause::kDemand), StallSum{});
 }
 
 TEST_F(MemoryManagerTest, AFailedGatherFailsTheLaneThatWaitsForIt) {
@@ -293,7 +291,7 @@ TEST_F(MemoryManagerTest, AFailedGatherFailsTheLaneThatWaitsForIt) {
   source_->lane = &copies;
   const Result<ChunkPin> pin = manager_->Acquire(ChunkId(0), lane_);
   EXPECT_THAT(lane_.status(), StatusIs(ErrorCode::kDataLoss));
-  EXPECT_EQ(manager_->stalls(), 0);
+  EXPECT_EQ(StallsOf(RunCause::kDemand), StallSum{});
 }
 
 TEST_F(MemoryManagerTest, UsesAndBytesAreRecorded) {

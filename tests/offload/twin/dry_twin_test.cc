@@ -68,7 +68,9 @@ TEST(DryTwinTest, OperationsTakeTheirTimeAndTouchNothing) {
                             .executor = &world,
                             .timer = &world,
                             .dry = dry});
-    SimulatedHost host({RateModel{500'000'000}, RateModel{500'000'000}, dry},
+    SimulatedHost host({.optimizer = RateModel{500'000'000},
+                        .memory = RateModel{500'000'000},
+                        .dry = dry},
                        &world);
     Result<Slab> memory = device.MakeSlab(MiB(1));
     Result<Slab> of_host = device.MakeHostSlab(MiB(1), {.lock = false});
@@ -85,7 +87,7 @@ TEST(DryTwinTest, OperationsTakeTheirTimeAndTouchNothing) {
     device.CopyIf(*lane, data, of_host->data(), size, CopyKind::kToDevice,
                   [] { return false; });
     int passes = 0;
-    for (const HostPass pass : {HostPass::kUpdate, HostPass::kSum}) {
+    for (const HostPass pass : {HostPass::kUpdate, HostPass::kMemory}) {
       host.Queue(*lane, pass, size, [&passes] {
         ++passes;
         return OkStatus();

@@ -4,6 +4,7 @@
 #include "placement/timeline/wires.h"
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <random>
 #include <vector>
@@ -12,10 +13,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/device.h"
+#include "offload/lanes/solo_executor.h"
 #include "offload/twin/simulated_link.h"
 #include "placement/tier_model.h"
-#include "placement/timeline/drive_queue.h"
-#include "placement/timeline/event_loop.h"
 #include "tests/support/test_seed.h"
 
 namespace castor::internal {
@@ -31,16 +31,16 @@ class WiresTest : public testing::Test {
   void Begin(int64_t at_ns, Traffic traffic, Bytes bytes) {
     const size_t i = ends_.size();
     ends_.push_back(-1);
-    loop_.At(at_ns, [this, i, traffic, bytes] {
-      wires_->Begin(traffic, bytes, [this, i] { ends_[i] = loop_.now_ns(); });
+    clock_.At(at_ns, [this, i, traffic, bytes] {
+      wires_->Begin(traffic, bytes, [this, i] { ends_[i] = clock_.NowNs(); });
     });
   }
   void Run(const TierModel& speeds) {
-    wires_.emplace(&loop_, speeds);
-    loop_.RunAll();
+    wires_.emplace(&clock_, speeds);
+    clock_.RunAll();
   }
 
-  EventLoop loop_;
+  SoloExecutor clock_;
   std::optional<Wires> wires_;
   std::vector<int64_t> ends_;
 };
@@ -114,28 +114,17 @@ TEST_F(WiresTest, WhatNobodyMeasuredTakesNoTime) {
   EXPECT_EQ(wires_->bytes(Traffic::kDriveWrite), MiB(1));
 }
 
-TEST(DriveQueueTest, DemandGoesBeforePrefetchAndARaisedOneWithIt) {
+// A speed and a size that each may be there together take longer than the clock
+// can say.
+TEST_F(WiresTest, ATimeBeyondTheClockIsItsLastMoment) {
+  constexpr int64_t kLast = std::numeric_limits<int64_t>::max();
   TierModel speeds;
-  speeds.nvme_read = LinkModel{kGB, 0};
-  EventLoop loop;
-  Wires wires(&loop, speeds);
-  DriveQueue drive(&loop, &wires);
-  std::vector<int> order;
-  const auto read = [&](int name, Bytes size, DrivePriority priority,
-                        DriveQueue::Ticket* ticket = nullptr) {
-    drive
-        .Move(Traffic::kDriveRead, Bytes(0), size, SimEvent(), priority, ticket)
-        .OnDone([&order, name] { order.push_back(name); });
-  };
-  // As many pieces as the queue is deep go out at once, in order.
-  read(0, MiB(32), DrivePriority::kPrefetch);
-  DriveQueue::Ticket raised;
-  read(1, MiB(2), DrivePriority::kPrefetch);
-  read(2, MiB(2), DrivePriority::kPrefetch, &raised);
-  read(3, MiB(2), DrivePriority::kDemand);
-  drive.Raise(raised);
-  loop.RunAll();
-  EXPECT_THAT(order, ElementsAre(0, 3, 2, 1));
+  speeds.host_to_device = LinkModel{1, 5};
+  speeds.device_to_host = LinkModel{kGB, kLast};
+  Begin(10, Traffic::kToDevice, Bytes(int64_t{1} << 60));
+  Begin(20, Traffic::kFromDevice, Bytes(1));
+  Run(speeds);
+  EXPECT_THAT(ends_, ElementsAre(kLast, kLast));
 }
 
 }  // namespace

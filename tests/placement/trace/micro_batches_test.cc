@@ -3,32 +3,78 @@
 
 #include "placement/trace/micro_batches.h"
 
-#include <cstdint>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
 #include <vector>
 
 #include "chunk/base/ids.h"
-#include "gtest/gtest.h"
 #include "placement/trace.h"
 
 namespace castor {
 namespace {
 
-Access Open(int32_t chunk) { return {AccessKind::kGradOpen, ChunkId(chunk)}; }
-Access Close(int32_t chunk) { return {AccessKind::kGradClose, ChunkId(chunk)}; }
-Access Use(int32_t chunk) { return {AccessKind::kUse, ChunkId(chunk)}; }
+using testing::ElementsAre;
 
-TEST(InLastMicroBatchTest, AllLiesThereWhereThereIsOne) {
-  EXPECT_EQ(InLastMicroBatch({}, 1), std::vector<bool>());
-  EXPECT_EQ(InLastMicroBatch({Use(0), Open(1), Open(0), Close(0)}, 2),
-            std::vector<bool>(4, true));
+// A sweep forward over two chunks, and one backward, which opens and ends the
+// gradients of those that `opens` and `ends` name.
+void AddSweeps(Trace* trace, const std::vector<int>& opens,
+               const std::vector<int>& ends) {
+  const auto add = [trace](AccessKind kind, int chunk) {
+    trace->push_back({kind, ChunkId(chunk)});
+  };
+  for (const int c : {0, 1}) {
+    add(AccessKind::kUse, c);
+    add(AccessKind::kUseEnd, c);
+  }
+  for (const int c : {1, 0}) {
+    add(AccessKind::kUse, c);
+    for (const int open : opens) {
+      if (open == c) add(AccessKind::kGradOpen, c);
+    }
+    for (const int end : ends) {
+      if (end == c) add(AccessKind::kGradClose, c);
+    }
+    add(AccessKind::kUseEnd, c);
+  }
 }
 
-TEST(InLastMicroBatchTest, BeginsWhereAGradientOpensAgain) {
-  const Trace trace = {Open(1), Close(1), Open(0),  Close(0),
-                       Use(0),  Open(1),  Close(1), Use(0)};
-  EXPECT_EQ(
-      InLastMicroBatch(trace, 2),
-      std::vector<bool>({false, false, false, false, false, true, true, true}));
+constexpr size_t kSweeps = 12;  // accesses, with all gradients
+
+TEST(MicroBatchBeginsTest, OneWhoseGradientsOpenOnceIsOne) {
+  Trace trace;
+  AddSweeps(&trace, {1, 0}, {1, 0});
+  EXPECT_THAT(MicroBatchBegins(trace, {false, false}), ElementsAre(0));
+  EXPECT_THAT(MicroBatchBegins({}, {}), ElementsAre(0));
+}
+
+TEST(MicroBatchBeginsTest, ASweepForwardBelongsToTheGradientsBehindIt) {
+  Trace trace;
+  for (int m = 0; m < 3; ++m) AddSweeps(&trace, {1, 0}, {1, 0});
+  EXPECT_THAT(MicroBatchBegins(trace, {false, false}),
+              ElementsAre(0, kSweeps, 2 * kSweeps));
+}
+
+TEST(MicroBatchBeginsTest, SumsOverMicroBatchesAreOpenOnce) {
+  Trace trace;
+  AddSweeps(&trace, {1, 0}, {});
+  AddSweeps(&trace, {}, {1, 0});
+  EXPECT_THAT(MicroBatchBegins(trace, {false, false}), ElementsAre(0));
+}
+
+// What lacks a gradient ends where a micro-batch does: the next one begins
+// there, unless the step ends.
+TEST(MicroBatchBeginsTest, WhatLacksAGradientEndsWithItsMicroBatch) {
+  const ChunkId lacking(1);
+  Trace trace;
+  AddSweeps(&trace, {1, 0}, {0});
+  const size_t first_end = trace.size();
+  trace.push_back({AccessKind::kGradClose, lacking});
+  AddSweeps(&trace, {1, 0}, {0});
+  trace.push_back({AccessKind::kGradClose, lacking});
+  EXPECT_THAT(MicroBatchBegins(trace, {false, true}),
+              ElementsAre(0, first_end));
 }
 
 }  // namespace

@@ -10,20 +10,16 @@
 
 #include "chunk/base/check.h"
 #include "collectives/communicator.h"
-#include "collectives/dry_communicator.h"
 #include "collectives/in_process_communicator.h"
 #include "offload/lane.h"
 #include "offload/lanes/executor.h"
-#include "offload/lanes/solo_executor.h"
 #include "offload/lanes/timer.h"
 #include "offload/lanes/virtual_executor.h"
-#include "offload/nvme/queue/file_calls.h"
 #include "offload/nvme/queue/simulated_io_queue.h"
 #include "offload/twin/simulated_device.h"
 #include "offload/twin/simulated_host.h"
 #include "offload/twin/simulated_link.h"
 #include "offload/worker_pool.h"
-#include "placement/timeline/meetings.h"
 #include "placement/trace/access_recorder.h"
 #include "placement/trace/trace_file.h"
 
@@ -38,7 +34,6 @@ struct World {
   Timer* timer = nullptr;
   Executor* files = nullptr;           // moves the bytes of drives
   VirtualExecutor* counted = nullptr;  // null: another clock
-  bool dry = false;
 };
 
 SimulatedLinkModels LinksOf(const TwinTraining& training) {
@@ -65,9 +60,9 @@ class Rank {
                  .links = LinksOf(training),
                  .executor = world.executor,
                  .timer = world.timer,
-                 .dry = world.dry,
                  .workers = &WorkerPool::Process()}),
-        host_({training.machine.optimizer, training.machine.memory, world.dry},
+        host_({.optimizer = training.machine.optimizer,
+               .memory = training.machine.memory},
               world.timer),
         units_(training.units) {
     for (size_t p = 0; p < training.params.size() && training.units.empty();
@@ -138,15 +133,12 @@ class Rank {
     options.device = &device_;
     // On the machine's clock its passes take what they take.
     if (training_.clock != TwinClock::kMachine) options.host_passes = &host_;
-    options.dry = world_.dry;
     if (training_.clock != TwinClock::kMachine) {
       options.nvme_checksums = world_.files;
     }
     options.make_nvme_queue = [this](size_t) {
-      return MakeSimulatedIoQueue({.links = &drive_,
-                                   .executor = world_.files,
-                                   .timer = world_.timer,
-                                   .calls = Calls()});
+      return MakeSimulatedIoQueue(
+          {.links = &drive_, .executor = world_.files, .timer = world_.timer});
     };
     CASTOR_ASSIGN_OR_RETURN(engine_,
                             ZeroEngine::Create(options, communicator_));
@@ -160,14 +152,6 @@ class Rank {
       lane_ = device_.MakeLane("compute");
     }
     return OkStatus();
-  }
-
-  FileCalls Calls() const {
-    if (!world_.dry) return {};
-    const auto all = [](int, const void*, size_t size, off_t) {
-      return static_cast<ssize_t>(size);
-    };
-    return {.pread = all, .pwrite = all};
   }
 
   void Compute(size_t unit, bool backward) {
@@ -280,40 +264,9 @@ class Rank {
   std::optional<VirtualParticipant> turn_;
 };
 
-TwinOutcome TrainDryRank(const TwinTraining& training,
-                         internal::Meetings* meetings) {
-  SoloExecutor all;
-  const World world = {&all, &all, &all, nullptr, /*dry=*/true};
-  const auto rank =
-      MakeDryCommunicator({.world = training.world,
-                           .all_gather = training.machine.all_gather,
-                           .reduce_scatter = training.machine.reduce_scatter,
-                           .executor = &all,
-                           .timer = &all,
-                           .meetings = meetings});
-  return Rank(training, world, rank.get()).Run();
-}
-
-TwinOutcome TrainDry(const TwinTraining& training) {
-  CASTOR_CHECK_LT(training.lacks, 0);
-  TwinOutcome outcome;
-  const auto train = [&](internal::Meetings* meetings) {
-    outcome = TrainDryRank(training, meetings);
-    return outcome.status;
-  };
-  if (training.world > 1) {
-    internal::SettleMeetings(train).IgnoreError();  // the outcome has it
-  } else {
-    internal::Meetings alone;
-    train(&alone).IgnoreError();  // likewise
-  }
-  return outcome;
-}
-
 }  // namespace
 
 TwinOutcome TrainOnTwins(const TwinTraining& training) {
-  if (training.clock == TwinClock::kDry) return TrainDry(training);
   // They wait for the system most of the time.
   constexpr int kFileThreads = 2;
   std::optional<VirtualExecutor> counted;

@@ -5,8 +5,8 @@
 #define CASTOR_TOOLS_BENCH_SUPPORT_TWIN_TRAINING_H_
 
 // Engines that train on simulated devices and drives, each rank on one of its
-// own, for comparisons with what a simulation
-// (placement/simulation/simulator.h) says of the run. The trainer computes
+// own, for comparisons with what a run without bytes
+// (collectives/dry/dry_run.h) says of them. The trainer computes
 // nothing: it holds parameters and gradients for as long as it is told to. On a
 // counted clock every byte and every time is exact and repeatable; on the
 // machine's, the engine's own work on the host takes the time that it takes.
@@ -22,9 +22,9 @@
 #include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
 #include "chunk/param_spec.h"
+#include "collectives/dry/simulation_result.h"
 #include "collectives/zero_engine.h"
 #include "collectives/zero_options.h"
-#include "placement/simulation/simulation_result.h"
 #include "placement/tier_model.h"
 #include "placement/trace/step_trace.h"
 
@@ -33,10 +33,6 @@ namespace castor {
 enum class TwinClock : uint8_t {
   kCounted,  // offload/lanes/virtual_executor.h
   kMachine,  // offload/lanes/timer.h
-  // Counted, on the calling thread, and no byte is there: what the engine does
-  // and when, without what it does it for. One rank stands for all, so none may
-  // differ (`lacks`).
-  kDry,
 };
 
 struct TwinTraining {

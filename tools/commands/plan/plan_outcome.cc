@@ -63,20 +63,6 @@ StepTrace WithGivenCompute(const PlanRequest& request,
   return WithComputeTime(trace, *request.flags.compute);
 }
 
-// With what of the device budget is Castor's.
-EngineRequest EngineRequestOf(const PlanSubject& subject,
-                              const PlanOutcome& outcome) {
-  EngineRequest engine;
-  engine.params = subject.model.params;
-  engine.options = outcome.request.options;
-  engine.options.device_budget = outcome.castor_device;
-  engine.options.host_budget -= outcome.request.flags.other_states;
-  engine.world = outcome.request.flags.world;
-  engine.communicator_buffers = outcome.exchange_buffers();
-  engine.declared = outcome.declared;
-  return engine;
-}
-
 // What the step is derived from. Activations of a step that a list describes
 // are there all the time, as many as a derived one has at most.
 Result<std::vector<ModelBlock>> BlocksFor(const PlanSubject& subject,
@@ -127,6 +113,19 @@ Status CheckLeft(const PlanOutcome& outcome) {
 }
 
 }  // namespace
+
+EngineRequest EngineRequestOf(const PlanSubject& subject,
+                              const PlanOutcome& outcome) {
+  EngineRequest engine;
+  engine.params = subject.model.params;
+  engine.options = outcome.request.options;
+  engine.options.device_budget = outcome.castor_device;
+  engine.options.host_budget -= outcome.request.flags.other_states;
+  engine.world = outcome.request.flags.world;
+  engine.communicator_buffers = outcome.exchange_buffers();
+  engine.declared = outcome.declared;
+  return engine;
+}
 
 std::optional<double> PlanOutcome::step_seconds() const {
   if (!simulated) return std::nullopt;

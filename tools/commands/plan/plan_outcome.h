@@ -22,9 +22,9 @@
 #include "collectives/answers/plan_file.h"
 #include "collectives/answers/seal_forecast.h"
 #include "collectives/answers/step_times.h"
+#include "collectives/dry/simulation_result.h"
 #include "collectives/memory/budget_raises.h"
-#include "placement/simulation/simulation_result.h"
-#include "placement/simulation/step_traffic.h"
+#include "placement/step_traffic.h"
 #include "placement/trace/step_trace.h"
 #include "tools/cli/text/document.h"
 #include "tools/commands/plan/plan_request.h"
@@ -72,6 +72,11 @@ struct PlanOutcome {
   // enough. REQUIRES: it fits.
   Bytes engine_budget(Tier tier) const;
 };
+
+// The engine that is planned, with what of the budgets is Castor's. REQUIRES:
+// the subject outlives it.
+EngineRequest EngineRequestOf(const PlanSubject& subject,
+                              const PlanOutcome& outcome);
 
 // InvalidArgument where the flags make no sense for the model; everything that
 // does not fit is an outcome.

@@ -20,7 +20,6 @@
 #include "offload/nvme/nvme_option.h"
 #include "offload/record/record_reader.h"
 #include "placement/plan.h"
-#include "placement/simulation/simulator.h"
 #include "placement/trace/grads_in_place.h"
 #include "tools/cli/atomic_file.h"
 #include "tools/cli/flags.h"

@@ -38,7 +38,7 @@ std::optional<Bytes> MovedOver(const SimulatedStep& step,
 
 int64_t StallNs(const SimulatedStep& step) {
   int64_t ns = 0;
-  for (const SimulatedStall& stall : step.stalls) ns += stall.ns;
+  for (const StallSum& stall : step.stalls) ns += stall.ns;
   return ns;
 }
 
@@ -109,7 +109,7 @@ Table StallTable(const SimulatedStep& step) {
   };
   for (int c = 0; c < kRunCauses; ++c) {
     const auto cause = static_cast<RunCause>(c);
-    const SimulatedStall& stall = step.stalls[static_cast<size_t>(c)];
+    const StallSum& stall = step.stalls[static_cast<size_t>(c)];
     if (stall.count == 0) continue;
     add(Value(RunCauseName(cause)).As(std::string(WaitTitle(cause))), stall.ns,
         stall.count, stall.ns > 0 ? Form::kAll : Form::kData);

@@ -13,9 +13,9 @@
 
 #include "chunk/base/units.h"
 #include "chunk/text/json_value.h"
+#include "collectives/dry/simulation_result.h"
 #include "collectives/memory/memory_plan.h"
 #include "placement/policy/fetch_forecast.h"
-#include "placement/simulation/simulation_result.h"
 #include "tools/cli/text/document.h"
 
 namespace castor {

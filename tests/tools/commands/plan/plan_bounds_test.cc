@@ -19,7 +19,7 @@
 #include "offload/kernels/optimizer_options.h"
 #include "placement/machine/tier_model_file.h"
 #include "placement/plan.h"
-#include "placement/simulation/step_traffic.h"
+#include "placement/step_traffic.h"
 #include "placement/tier_model.h"
 #include "tests/collectives/answers/naive_traffic.h"
 #include "tests/support/golden/golden.h"

@@ -17,11 +17,10 @@
 #include "chunk/base/status.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
-#include "collectives/answers/simulated_engine_of.h"
+#include "collectives/dry/dry_run.h"
+#include "collectives/dry/simulation_result.h"
 #include "offload/kernels/optimizer_options.h"
 #include "placement/plan.h"
-#include "placement/simulation/simulation_result.h"
-#include "placement/simulation/simulator.h"
 #include "placement/trace/grads_in_place.h"
 #include "placement/trace/trace_file.h"
 #include "tests/support/status_matchers.h"
@@ -258,11 +257,16 @@ TEST_F(PlanRunTest, TimesAreBytesOverWhatTheMachineDoes) {
   const double least = *report.outcome.times.least_seconds;
   EXPECT_GE(*report.outcome.step_seconds(), least * 0.999);
   EXPECT_LE(*report.outcome.step_seconds(), sum * 1.001);
-  ZeroOptions options = report.outcome.request.options;
-  options.device_budget = report.outcome.castor_device;
-  const Result<SimulationResult> longer = Simulate(
-      report.outcome.step, SimulatedEngineOf(*report.outcome.seal, options),
-      *report.subject.machine, {.steps = 6});
+  const EngineRequest engine = EngineRequestOf(report.subject, report.outcome);
+  const std::vector<const StepTrace*> steps(6, &report.outcome.step);
+  DryRunRequest run;
+  run.params = engine.params;
+  run.options = engine.options;
+  run.declared = engine.declared;
+  run.layout = &report.outcome.layout;
+  run.steps = steps;
+  run.machine = *report.subject.machine;
+  const Result<SimulationResult> longer = DryRun(run);
   ASSERT_THAT(longer, IsOk());
   EXPECT_EQ(longer->steady().ns(), report.outcome.simulated->ns());
   EXPECT_EQ(longer->steady().traffic, traffic);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_COLLECTIVES_DRY_COMMUNICATOR_H_
-#define CASTOR_COLLECTIVES_DRY_COMMUNICATOR_H_
+#ifndef CASTOR_COLLECTIVES_DRY_DRY_COMMUNICATOR_H_
+#define CASTOR_COLLECTIVES_DRY_DRY_COMMUNICATOR_H_
 
 // The communicator of one rank that stands for all ranks of a world without
 // bytes: the others do the same, at about the same time. A collective moves
@@ -10,20 +10,24 @@
 // says. How the first and the last of the ranks meet is told by Meetings
 // (placement/timeline/meetings.h). Owner thread only.
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 
+#include "chunk/base/units.h"
 #include "collectives/communicator.h"
 #include "offload/lanes/executor.h"
 #include "offload/lanes/timer.h"
 #include "placement/tier_model.h"
 #include "placement/timeline/meetings.h"
+#include "placement/traffic_book.h"
 
 namespace castor {
 
 struct DryCommunicatorOptions {
   int world = 1;
   int rank = 0;
+  Bytes buffers = {};  // that its kind would take of the device
   // Of each host; empty: no time.
   std::optional<RingModel> all_gather = {};
   std::optional<RingModel> reduce_scatter = {};
@@ -31,6 +35,8 @@ struct DryCommunicatorOptions {
   Executor* executor = nullptr;
   Timer* timer = nullptr;
   internal::Meetings* meetings = nullptr;
+  TrafficBook* traffic = nullptr;  // null: nobody counts
+  int64_t* busy_ns = nullptr;      // grows by what collectives take; or null
 };
 
 std::unique_ptr<Communicator> MakeDryCommunicator(
@@ -38,4 +44,4 @@ std::unique_ptr<Communicator> MakeDryCommunicator(
 
 }  // namespace castor
 
-#endif  // CASTOR_COLLECTIVES_DRY_COMMUNICATOR_H_
+#endif  // CASTOR_COLLECTIVES_DRY_DRY_COMMUNICATOR_H_

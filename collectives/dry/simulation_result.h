@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_PLACEMENT_SIMULATION_SIMULATION_RESULT_H_
-#define CASTOR_PLACEMENT_SIMULATION_SIMULATION_RESULT_H_
+#ifndef CASTOR_COLLECTIVES_DRY_SIMULATION_RESULT_H_
+#define CASTOR_COLLECTIVES_DRY_SIMULATION_RESULT_H_
 
-// What a simulation (placement/simulation/simulator.h) tells of the steps it
-// made, and what it tells apart. Values. Part of the simulated engine
-// (simulated_engine.h).
+// What a run without bytes (dry_run.h) tells of the steps that it made, and
+// what it tells apart. Values.
 
 #include <array>
 #include <cstdint>
@@ -15,7 +14,7 @@
 
 #include "chunk/base/units.h"
 #include "placement/run_event.h"
-#include "placement/simulation/step_traffic.h"
+#include "placement/step_traffic.h"
 
 namespace castor {
 
@@ -40,14 +39,6 @@ inline constexpr int kSimResources = 7;
 // "compute", "host to device", ...
 std::string_view SimResourceName(SimResource resource);
 
-struct SimulatedStall {
-  int64_t count = 0;
-  int64_t ns = 0;
-
-  friend bool operator==(const SimulatedStall&,
-                         const SimulatedStall&) = default;
-};
-
 // From the end of the step before (for the first one, from the start) to the
 // end of this one: when the trainer's lane gets to the call of Step.
 struct SimulatedStep {
@@ -62,8 +53,8 @@ struct SimulatedStep {
   int64_t reduce_scatters = 0;
   std::array<int64_t, kSimResources> busy_ns{};  // by SimResource
   // The trainer's lane waited for parameters, by RunCause; with kGradient for a
-  // slot to put gradients into.
-  std::array<SimulatedStall, kRunCauses> stalls;
+  // place to put gradients into.
+  std::array<StallSum, kRunCauses> stalls{};
 
   int64_t ns() const { return end_ns - begin_ns; }
   // Those that were asked for when somebody was there to wait for them.
@@ -90,7 +81,6 @@ struct SimulationResult {
   // Of the last step, by ChunkId; what is of no chunk is in its traffic alone.
   std::vector<StepTraffic> by_chunk;
   std::array<Bytes, 3> peak;  // by TierIndex, of all steps
-  int64_t end_ns = 0;         // when all that was queued has run
 
   // The last step: every one before it was like it but for the first.
   const SimulatedStep& steady() const { return steps.back(); }
@@ -98,4 +88,4 @@ struct SimulationResult {
 
 }  // namespace castor
 
-#endif  // CASTOR_PLACEMENT_SIMULATION_SIMULATION_RESULT_H_
+#endif  // CASTOR_COLLECTIVES_DRY_SIMULATION_RESULT_H_

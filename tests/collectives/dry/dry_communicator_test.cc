@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "collectives/dry_communicator.h"
+#include "collectives/dry/dry_communicator.h"
 
 #include <cstdint>
 #include <memory>

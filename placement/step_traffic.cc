@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "placement/simulation/step_traffic.h"
+#include "placement/step_traffic.h"
 
 #include <cstddef>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-// What the simulator (placement/) says of steps is what engines (collectives/)
-// do in them: bytes per link, peaks of every tier and, on links of declared
-// speeds and a clock that is counted, times, all of them exactly.
+// What an engine without bytes does in steps is what engines with bytes do in
+// them: bytes per link, peaks of every tier and, on links of declared speeds
+// and a clock that is counted, times, all of them exactly.
 
-#include "placement/simulation/simulator.h"
+#include "collectives/dry/dry_run.h"
 
 #include <fmt/format.h>
 
@@ -23,16 +23,14 @@
 #include "chunk/base/units.h"
 #include "chunk/param_spec.h"
 #include "collectives/answers/seal_forecast.h"
-#include "collectives/answers/simulated_engine_of.h"
+#include "collectives/dry/simulation_result.h"
 #include "collectives/zero_engine.h"
 #include "collectives/zero_options.h"
 #include "gtest/gtest.h"
 #include "placement/homes/static_policy.h"
 #include "placement/plan.h"
 #include "placement/run_event.h"
-#include "placement/simulation/simulated_engine.h"
-#include "placement/simulation/simulation_result.h"
-#include "placement/simulation/step_traffic.h"
+#include "placement/step_traffic.h"
 #include "placement/tier_model.h"
 #include "placement/trace/step_trace.h"
 #include "tests/support/golden/golden.h"
@@ -222,51 +220,30 @@ class TwinsTest : public testing::Test {
     return training;
   }
 
+  static Result<SimulationResult> RunDry(const TwinTraining& training,
+                                         const TwinOutcome& run) {
+    std::vector<const StepTrace*> steps;
+    for (const StepTrace& step : run.traces) steps.push_back(&step);
+    DryRunRequest request;
+    request.params = training.params;
+    request.options = training.options;
+    request.declared = training.seal;
+    request.world = training.world;
+    request.layout = &run.layout;
+    request.steps = steps;
+    request.machine = training.machine;
+    request.trainer = training.trainer;
+    return DryRun(request);
+  }
   // What Seal makes of the same numbers.
-  static SimulatedEngine EngineOf(const TwinTraining& training,
-                                  const ChunkLayout& layout) {
+  static MemoryPlan MemoryFor(const TwinTraining& training,
+                              const TwinOutcome& run) {
     EngineRequest request;
     request.params = training.params;
     request.options = training.options;
     request.world = training.world;
     request.declared = training.seal;
-    const Result<SealForecast> seal = ForecastSeal(request, layout);
-    EXPECT_THAT(seal, IsOk());
-    return SimulatedEngineOf(*seal, training.options);
-  }
-
-  // Without start values, which a dry engine does not write.
-  static std::vector<Bytes> MovedSinceSeal(const TwinOutcome& run,
-                                           size_t step) {
-    std::vector<Bytes> moved;
-    for (const Tier from : kAllTiers) {
-      for (const Tier to : kAllTiers) {
-        const size_t f = TierIndex(from);
-        const size_t t = TierIndex(to);
-        moved.push_back(run.after_step[step].moved[f][t] -
-                        run.sealed.moved[f][t]);
-      }
-    }
-    return moved;
-  }
-  // The same engine without bytes makes the same steps at the same times.
-  static void ExpectDry(TwinTraining training, const TwinOutcome& run) {
-    training.clock = TwinClock::kDry;
-    const TwinOutcome dry = TrainOnTwins(training);
-    ASSERT_THAT(dry.status, IsOk());
-    EXPECT_EQ(dry.step_end_ns, run.step_end_ns);
-    EXPECT_EQ(dry.traces, run.traces);
-    EXPECT_EQ(dry.stats.wire_sent, run.stats.wire_sent);
-    ASSERT_EQ(dry.after_step.size(), run.after_step.size());
-    for (size_t s = 0; s < dry.after_step.size(); ++s) {
-      EXPECT_EQ(MovedSinceSeal(dry, s), MovedSinceSeal(run, s));
-      EXPECT_EQ(dry.after_step[s].gathers, run.after_step[s].gathers);
-      EXPECT_EQ(dry.after_step[s].stall_ns, run.after_step[s].stall_ns);
-    }
-    for (const Tier tier : kAllTiers) {
-      EXPECT_EQ(dry.stats.tiers[TierIndex(tier)].peak,
-                run.stats.tiers[TierIndex(tier)].peak);
-    }
+    return ForecastSeal(request, run.layout).value().memory;
   }
 
   Log log_{[](LogLevel, std::string_view) {}};
@@ -298,8 +275,7 @@ std::string LinesOf(int number, const SimulationResult& simulated) {
                             simulated.peak[2].count());
 }
 
-class SimulatorTest : public TwinsTest,
-                      public testing::WithParamInterface<Case> {
+class DryRunTest : public TwinsTest, public testing::WithParamInterface<Case> {
  protected:
   static void TearDownTestSuite() {
     ExpectGolden("tests/integration/golden/simulations.tsv", lines_,
@@ -318,19 +294,15 @@ class SimulatorTest : public TwinsTest,
   static std::string lines_;
   static size_t simulated_;
 };
-std::string SimulatorTest::lines_;
-size_t SimulatorTest::simulated_ = 0;
+std::string DryRunTest::lines_;
+size_t DryRunTest::simulated_ = 0;
 using RanksThatDifferTest = TwinsTest;
 
-TEST_P(SimulatorTest, SaysWhatTheEngineDoes) {
+TEST_P(DryRunTest, SaysWhatTheEngineDoes) {
   const TwinTraining training = TrainingOf(GetParam());
   const TwinOutcome run = TrainOnTwins(training);
   ASSERT_THAT(run.status, IsOk());
-  const SimulatedEngine engine = EngineOf(training, run.layout);
-  std::vector<const StepTrace*> steps;
-  for (const StepTrace& step : run.traces) steps.push_back(&step);
-  const Result<SimulationResult> simulated = SimulateSteps(
-      steps, engine, training.machine, {.trainer = training.trainer});
+  const Result<SimulationResult> simulated = RunDry(training, run);
   ASSERT_THAT(simulated, IsOk());
   Note(*simulated);
   // Bytes per link, step by step; what Seal writes is none of a step.
@@ -395,13 +367,13 @@ TEST_P(SimulatorTest, SaysWhatTheEngineDoes) {
               simulated->peak[TierIndex(tier)])
         << TierName(tier);
   }
-  // Times, to the nanosecond. The simulator knows of ranks that come first and
+  // Times, to the nanosecond. A dry run knows of ranks that come first and
   // last. Where three reduce in another order than the step before, one between
   // them may find the way of the norm's words taken, or free.
   const bool reordered =
       world > 2 && departures > (training.short_step < 0 ? 0 : 2);
   const int64_t apart_ns =
-      reordered ? engine.norm.count() * 1'000'000'000 /
+      reordered ? kNormBytes.count() * 1'000'000'000 /
                           training.machine.device_to_host->bytes_per_second +
                       1
                 : 0;
@@ -412,18 +384,14 @@ TEST_P(SimulatorTest, SaysWhatTheEngineDoes) {
   }
   int64_t stall_ns = 0;
   for (const SimulatedStep& step : simulated->steps) {
-    for (size_t c = 0; c < step.stalls.size(); ++c) {
-      if (c == static_cast<size_t>(RunCause::kGradient)) continue;
-      stall_ns += step.stalls[c].ns;
-    }
+    for (const StallSum& stall : step.stalls) stall_ns += stall.ns;
     EXPECT_GE(step.idle_ns(), 0);
   }
   EXPECT_LE(std::abs(run.stats.stall_ns - stall_ns),
             apart_ns * std::ssize(simulated->steps));
-  if (!reordered) ExpectDry(training, run);
   // What the case is meant to show.
   if (GetParam().in_time) {
-    EXPECT_FALSE(engine.problem.fetch_ns.empty());
+    EXPECT_FALSE(MemoryFor(training, run).problem.fetch_ns.empty());
     if (GetParam().stage == 3) {
       EXPECT_GT(prefetched, 0);
     }
@@ -450,8 +418,8 @@ TEST_P(SimulatorTest, SaysWhatTheEngineDoes) {
 }
 
 // A rank that lacks a gradient holds slots for what waits, and gives zeros.
-// No simulation has the words about missing gradients, or their times.
-TEST_F(RanksThatDifferTest, TakeTheSlotsAndBytesThatAreSimulated) {
+// A dry rank knows neither the words about missing gradients nor their times.
+TEST_F(RanksThatDifferTest, TakeTheSlotsAndBytesOfADryRun) {
   int64_t waited = 0;
   for (const Case& of :
        {Case{0, 2, Room::kHost, 0}, Case{1, 3, Room::kNvme, 4},
@@ -467,14 +435,8 @@ TEST_F(RanksThatDifferTest, TakeTheSlotsAndBytesThatAreSimulated) {
     training.options.device_budget += KiB(96);
     const TwinOutcome run = TrainOnTwins(training);
     ASSERT_THAT(run.status, IsOk());
-    std::vector<const StepTrace*> steps;
-    for (const StepTrace& step : run.traces) {
-      steps.push_back(&step);
-      waited += std::ssize(step.waiting);
-    }
-    const Result<SimulationResult> simulated =
-        SimulateSteps(steps, EngineOf(training, run.layout), training.machine,
-                      {.trainer = training.trainer});
+    for (const StepTrace& step : run.traces) waited += std::ssize(step.waiting);
+    const Result<SimulationResult> simulated = RunDry(training, run);
     ASSERT_THAT(simulated, IsOk());
     const EngineStats* before = &run.sealed;
     for (size_t s = 0; s < run.after_step.size(); ++s) {
@@ -515,7 +477,7 @@ std::vector<Case> CasesToTry() {
   return some;
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, SimulatorTest, testing::ValuesIn(CasesToTry()),
+INSTANTIATE_TEST_SUITE_P(Cases, DryRunTest, testing::ValuesIn(CasesToTry()),
                          [](const testing::TestParamInfo<Case>& each) {
                            return std::to_string(each.index);
                          });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "placement/simulation/simulation_result.h"
+#include "collectives/dry/simulation_result.h"
 
 #include <algorithm>
 
@@ -29,7 +29,7 @@ std::string_view SimResourceName(SimResource resource) {
 
 int64_t SimulatedStep::idle_ns() const {
   int64_t left = ns() - busy(SimResource::kCompute);
-  for (const SimulatedStall& stall : stalls) left -= stall.ns;
+  for (const StallSum& stall : stalls) left -= stall.ns;
   return left;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "collectives/dry_communicator.h"
+#include "collectives/dry/dry_communicator.h"
 
 #include <algorithm>
 #include <cmath>
@@ -37,12 +37,17 @@ class DryCommunicator final : public Communicator {
 
   void AllGather(Lane& lane, const void*, void*, Elements shard_elements,
                  DType dtype, const CollectiveTag& tag) override {
-    Exchange(lane, options_.all_gather, BytesOf(shard_elements, dtype), tag);
+    // Behind a reduction, slices are gathered into what a rank keeps.
+    const bool joins = tag.purpose == "grad";
+    Exchange(lane, options_.all_gather, BytesOf(shard_elements, dtype), tag,
+             joins ? &StepTraffic::reduce_scatter : &StepTraffic::all_gather,
+             joins ? &StepTraffic::reduce_scatter_steps
+                   : &StepTraffic::all_gather_steps);
   }
   void ReduceScatter(Lane& lane, const void*, void*, Elements shard_elements,
                      DType dtype, const CollectiveTag& tag) override {
-    Exchange(lane, options_.reduce_scatter, BytesOf(shard_elements, dtype),
-             tag);
+    Exchange(lane, options_.reduce_scatter, BytesOf(shard_elements, dtype), tag,
+             &StepTraffic::reduce_scatter, &StepTraffic::reduce_scatter_steps);
   }
   void AllReduce(Lane& lane, void* data, Elements elements, DType dtype,
                  ReduceOp op, const CollectiveTag&) override {
@@ -60,9 +65,15 @@ class DryCommunicator final : public Communicator {
     const int64_t words = elements.count();
     const int64_t slice = words * (options_.rank + 1) / options_.world -
                           words * options_.rank / options_.world;
-    Count(
-        BytesOf(Elements(words - slice + slice * (options_.world - 1)), dtype));
+    const Bytes sent =
+        BytesOf(Elements(words - slice + slice * (options_.world - 1)), dtype);
+    Count(sent);
     const Bytes bytes = BytesOf(elements, dtype);
+    if (options_.traffic != nullptr) {
+      StepTraffic& counted = options_.traffic->Of(ChunkId());
+      counted.agreed += bytes;
+      counted.agreement += sent;
+    }
     Meet(lane, RingNs(options_.reduce_scatter, bytes, options_.world) +
                    RingNs(options_.all_gather, bytes, options_.world));
   }
@@ -75,14 +86,20 @@ class DryCommunicator final : public Communicator {
     if (health_.ok()) health_ = std::move(reason);
   }
   Status Health() const override { return health_; }
-  Bytes buffer_bytes() const override { return Bytes(0); }
+  Bytes buffer_bytes() const override { return options_.buffers; }
   CommunicatorStats stats() const override { return stats_; }
 
  private:
   void Exchange(Lane& lane, const std::optional<RingModel>& ring, Bytes shard,
-                const CollectiveTag& tag) {
+                const CollectiveTag& tag, LinkTraffic StepTraffic::*sent,
+                int64_t StepTraffic::*steps) {
     const int ranks = tag.scope.size(options_.world);
     Count(shard * (ranks - 1));
+    if (options_.traffic != nullptr) {
+      StepTraffic& counted = options_.traffic->Of(tag.chunk);
+      counted.*sent += {shard * (ranks - 1), 1};
+      counted.*steps += ranks - 1;
+    }
     Meet(lane, RingNs(ring, shard * ranks, ranks));
   }
   void Count(Bytes sent) {
@@ -110,7 +127,10 @@ class DryCommunicator final : public Communicator {
       // What ranks exchange goes one after the other.
       end_ns = ranks_free_ns_ = std::max(end_ns, ranks_free_ns_) + ns;
     }
-    const auto ends = [source = std::move(source)] { source.Complete(); };
+    const auto ends = [this, ns, source = std::move(source)] {
+      if (options_.busy_ns != nullptr) *options_.busy_ns += ns;
+      source.Complete();
+    };
     if (end_ns > now_ns) {
       options_.timer->At(end_ns, ends);
     } else if (options_.world > 1 && !meetings.comes_last) {

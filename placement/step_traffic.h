@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_PLACEMENT_SIMULATION_STEP_TRAFFIC_H_
-#define CASTOR_PLACEMENT_SIMULATION_STEP_TRAFFIC_H_
+#ifndef CASTOR_PLACEMENT_STEP_TRAFFIC_H_
+#define CASTOR_PLACEMENT_STEP_TRAFFIC_H_
 
 // What one rank moves and works through in a step: of one chunk, or of all.
-// Values. Part of the simulation's result (simulation_result.h).
+// Values. Part of the traces (trace.h).
 
 #include <array>
 #include <cstdint>
@@ -68,4 +68,4 @@ struct StepTraffic {
 
 }  // namespace castor
 
-#endif  // CASTOR_PLACEMENT_SIMULATION_STEP_TRAFFIC_H_
+#endif  // CASTOR_PLACEMENT_STEP_TRAFFIC_H_
