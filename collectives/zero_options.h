@@ -100,6 +100,9 @@ struct DryEngine {
   const Trace* planned = nullptr;
   const Plan* plan = nullptr;
   TrafficBook* traffic = nullptr;  // null: nobody counts
+  // Nothing takes time, so that lanes do all work on the thread that calls, and
+  // shards move whole, counted as the pieces that they would move in.
+  bool instant = false;
 };
 
 struct ZeroOptions {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <iterator>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "chunk/base/check.h"
@@ -112,10 +113,24 @@ Status RunInto(const ForetellRequest& request, Foretold* told) {
         speeds);
     return OkStatus();
   };
+  const auto count = [&]() -> Status {
+    const std::span<const StepTrace* const> steps = request.steps;
+    if (request.steady_only &&
+        std::ranges::count(steps, steps.front()) == std::ssize(steps)) {
+      run.steps = steps.last(1);
+      run.planned_at_seal = true;
+      CASTOR_RETURN_IF_ERROR(make());
+      run.steps = steps;
+      run.planned_at_seal = false;
+      // Ranks that reduce in turns take other turns in a first step.
+      if (told->run->steady().divergences == 0) return OkStatus();
+    }
+    return make();
+  };
   // Where a speed may be unknown, a run without times says which are needed.
   if (!machine || (machine->needs_all &&
                    !KnowsAll(*speeds, told->seal->memory, engine.world))) {
-    CASTOR_RETURN_IF_ERROR(make());
+    CASTOR_RETURN_IF_ERROR(count());
     if (!machine || !told->times.unknown.empty()) return OkStatus();
   }
   run.machine = ShareOfMachine(*speeds, machine->ranks_per_host);

@@ -54,6 +54,9 @@ struct ForetellRequest {
   // on demand, and the plan is made of it. At least one; they outlive the call.
   std::vector<const StepTrace*> steps;
   std::optional<ForetoldMachine> machine = {};  // empty: times are unknown
+  // Without times, the last step alone is made, planned as if it had come
+  // before: half of the work, for who asks for no peak of a first step.
+  bool steady_only = false;
 };
 
 // The engine's plan of a step, and what follows from the plan alone.

@@ -45,7 +45,7 @@ class Run {
  public:
   Run(const DryRunRequest& request, internal::Meetings* meetings)
       : request_(request),
-        world_({.machine = request.machine.value_or(TierModel()),
+        world_({.machine = request.machine,
                 .device_memory = request.device_memory,
                 .device_capacity = request.options.device_budget,
                 .world = request.world,
@@ -121,6 +121,7 @@ class Run {
     }
     SealOptions declared = request_.declared;
     declared.step.reset();
+    if (request_.planned_at_seal) declared.step = *request_.steps.front();
     CASTOR_RETURN_IF_ERROR(engine_->Seal(declared));
     for (const StepTrace* const step : request_.steps) {
       CASTOR_RETURN_IF_ERROR(CheckStep(*step));

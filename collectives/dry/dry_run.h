@@ -43,8 +43,10 @@ struct DryRunRequest {
   int rank = 0;
   Bytes communicator_buffers;
   const ChunkLayout* layout = nullptr;  // that Seal would choose
-  // Made one after the other; the first one is served on demand. At least one.
+  // Made one after the other; the first one is served on demand, unless the
+  // step is planned at Seal, as if it had come before. At least one.
   std::span<const StepTrace* const> steps;
+  bool planned_at_seal = false;
   const Plan* plan = nullptr;  // of the first step; null: it is not known
   // A rank's share; empty: nothing takes time, computing neither.
   std::optional<TierModel> machine;

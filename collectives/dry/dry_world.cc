@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <optional>
 #include <string_view>
 
 #include "collectives/dry/dry_communicator.h"
@@ -14,26 +15,38 @@
 
 namespace castor {
 
+namespace {
+
+std::optional<RingModel> RingOf(const DryWorldOptions& options,
+                                std::optional<RingModel> TierModel::*ring) {
+  return options.machine ? (*options.machine).*ring : std::nullopt;
+}
+
+}  // namespace
+
 DryWorld::DryWorld(const DryWorldOptions& options, internal::Meetings* meetings)
-    : wires_(&executor_, options.machine, options.device_memory),
+    : instant_(!options.machine),
+      wires_(&executor_, options.machine.value_or(TierModel()),
+             options.device_memory),
       device_({.name = "device",
                .capacity = options.device_capacity,
                .executor = &executor_,
                .timer = &executor_,
                .wires = &wires_,
-               .dry = true}),
+               .dry = true,
+               .instant = !options.machine}),
       host_({.wires = &wires_, .dry = true}, &executor_),
-      communicator_(
-          MakeDryCommunicator({.world = options.world,
-                               .rank = options.rank,
-                               .buffers = options.communicator_buffers,
-                               .all_gather = options.machine.all_gather,
-                               .reduce_scatter = options.machine.reduce_scatter,
-                               .executor = &executor_,
-                               .timer = &executor_,
-                               .meetings = meetings,
-                               .traffic = &traffic_,
-                               .busy_ns = &collectives_ns_})),
+      communicator_(MakeDryCommunicator(
+          {.world = options.world,
+           .rank = options.rank,
+           .buffers = options.communicator_buffers,
+           .all_gather = RingOf(options, &TierModel::all_gather),
+           .reduce_scatter = RingOf(options, &TierModel::reduce_scatter),
+           .executor = &executor_,
+           .timer = &executor_,
+           .meetings = meetings,
+           .traffic = &traffic_,
+           .busy_ns = &collectives_ns_})),
       silent_([](LogLevel, std::string_view) {}) {}
 
 void DryWorld::Furnish(ZeroOptions* options) {
@@ -48,7 +61,10 @@ void DryWorld::Furnish(ZeroOptions* options) {
     const auto all = [](int, const void*, size_t size, off_t) {
       return static_cast<ssize_t>(size);
     };
-    return MakeSimulatedIoQueue({.wires = &wires_,
+    IoQueueOptions queue;
+    if (instant_) queue.piece = MiB(512);
+    return MakeSimulatedIoQueue({.queue = queue,
+                                 .wires = &wires_,
                                  .executor = &executor_,
                                  .calls = {.pread = all, .pwrite = all}});
   };
@@ -58,6 +74,7 @@ void DryWorld::Furnish(ZeroOptions* options) {
   options->poison = false;
   if (!options->dry) options->dry.emplace();
   options->dry->traffic = &traffic_;
+  options->dry->instant = instant_;
 }
 
 }  // namespace castor

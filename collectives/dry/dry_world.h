@@ -32,7 +32,9 @@
 namespace castor {
 
 struct DryWorldOptions {
-  TierModel machine;  // this rank's share; what it does not know takes no time
+  // This rank's share; what it does not know takes no time. Empty: nothing
+  // does, and shards move whole.
+  std::optional<TierModel> machine;
   std::optional<LinkModel> device_memory = {};  // likewise, for kernels there
   Bytes device_capacity;
   int world = 1;
@@ -64,6 +66,7 @@ class DryWorld {
   int64_t collectives_ns() const { return collectives_ns_; }
 
  private:
+  const bool instant_;
   SoloExecutor executor_;
   internal::Wires wires_;
   SimulatedDevice device_;

@@ -279,6 +279,10 @@ class ZeroEngine::Impl final : public ChunkSource {
   std::vector<HomesOfChunk> Homes() const;
   Status WithNames(const Status& failure) const;
 
+  // Where shards of a dry engine move whole: gives them staging slots as large,
+  // which no budget counts.
+  void WidenStaging();
+
   // homes
   // Finds what rules bind, alike on all ranks.
   Status BindHomes();
@@ -559,6 +563,8 @@ class ZeroEngine::Impl final : public ChunkSource {
   std::optional<ChunkLayout> layout_;
   std::vector<ChunkBindings> bindings_;  // by ChunkId; empty: no rules
   MemoryPlan memory_;
+  Elements counted_piece_;  // where shards move whole: as if in such pieces
+  Bytes widened_;           // by so much more host memory for staging
 
   // Destroyed in reverse: lanes stop before the memory their work touches goes.
   std::unique_ptr<RankPools> pools_;
@@ -605,9 +611,9 @@ class ZeroEngine::Impl final : public ChunkSource {
   // Reductions, which wait for gradients to be computed, have a lane of their
   // own: a gather that was called after one need not wait for it. Both are
   // called in one order on all ranks.
-  std::unique_ptr<WorkerLane> comm_lane_;
-  std::unique_ptr<WorkerLane> reduce_lane_;
-  std::unique_ptr<WorkerLane> host_lane_;
+  std::unique_ptr<Lane> comm_lane_;
+  std::unique_ptr<Lane> reduce_lane_;
+  std::unique_ptr<Lane> host_lane_;
   std::unique_ptr<Lane> device_lane_;
   // Folders that were saved to, which are this process's while it trains.
   std::map<std::string, std::unique_ptr<const FolderHold>> held_folders_;

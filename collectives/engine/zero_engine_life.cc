@@ -249,7 +249,9 @@ EngineStats ZeroEngine::Impl::stats() const {
   if (phase_ != Phase::kSealed) return stats;
   for (Tier tier : kAllTiers) {
     const PoolStats& pool = pools_->pool(tier).stats();
-    stats.tiers[TierIndex(tier)] = {pool.budget, pool.in_use, pool.peak};
+    const Bytes more = tier == Tier::kHost ? widened_ : Bytes(0);
+    stats.tiers[TierIndex(tier)] = {pool.budget - more, pool.in_use - more,
+                                    pool.peak - more};
     stats.home_bytes[TierIndex(tier)] = memory_.home_bytes[TierIndex(tier)];
     for (size_t k = 0; k < kStateKinds; ++k) {
       stats.state_bytes[k][TierIndex(tier)] =

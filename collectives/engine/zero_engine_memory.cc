@@ -82,6 +82,7 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared,
                                      const RankPools* before) {
   grows_ = declared.grow;
   CASTOR_ASSIGN_OR_RETURN(memory_, PlanAllMemory(declared));
+  if (options_.dry && options_.dry->instant) WidenStaging();
   if (!memory_.unknown_links.empty()) {
     options_.log->WarnOnce(
         "unknown links",
@@ -105,7 +106,7 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared,
   pools.workers = Workers();
   pools.make_device_slab = options_.make_device_slab;
   pools.device_budget = options_.device_budget - comm_->buffer_bytes();
-  pools.host_budget = options_.host_budget;
+  pools.host_budget = options_.host_budget + widened_;
   // As much as is needed: a parked device may come here too.
   pools.nvme_budget = memory_.home_bytes[TierIndex(Tier::kNvme)];
   for (const SlotClass& shape : memory_.device_classes) {
@@ -121,6 +122,7 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared,
   pools.make_nvme_queue = options_.make_nvme_queue;
   pools.nvme_checksums = options_.nvme_checksums;
   pools.dry = options_.dry.has_value();
+  pools.moves_whole = options_.dry && options_.dry->instant;
   pools.log = options_.log;
   pools.poison = options_.poison;
   pools.nvme_class = memory_.staging_class;
@@ -145,6 +147,22 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared,
   return TakeOwnSlots();
 }
 
+void ZeroEngine::Impl::WidenStaging() {
+  if (memory_.piece == Elements(0) || memory_.staging_class < 0) return;
+  counted_piece_ = std::exchange(memory_.piece, Elements(0));
+  Bytes largest;
+  for (const auto& states : memory_.states) {
+    for (const StatePlace& place : states) {
+      largest = std::max(largest, RoundUp(place.bytes, KiB(4)));
+    }
+  }
+  SlotClass& staging =
+      memory_.host_classes[static_cast<size_t>(memory_.staging_class)];
+  if (staging.slot_bytes >= largest) return;
+  widened_ = (largest - staging.slot_bytes) * staging.slots;
+  staging.slot_bytes = largest;
+}
+
 Status ZeroEngine::Impl::BuildStore() {
   ShardStoreOptions store;
   store.pools = pools_.get();
@@ -166,7 +184,8 @@ Status ZeroEngine::Impl::BuildStore() {
       const StateKind state = static_cast<StateKind>(k);
       CASTOR_RETURN_IF_ERROR(store_->AddShard(
           chunk, state, place.home, place.slot_class, place.bytes,
-          BytesOf(memory_.piece, sharding_.dtype(state, GroupOf(chunk)))));
+          BytesOf(memory_.piece, sharding_.dtype(state, GroupOf(chunk))),
+          BytesOf(counted_piece_, sharding_.dtype(state, GroupOf(chunk)))));
     }
   }
 

@@ -32,10 +32,13 @@ Status ZeroEngine::Impl::Seal(const SealOptions& declared) {
   if (phase_ != Phase::kOpen) {
     return FailedPrecondition("the engine is sealed already");
   }
-  const auto lane = [&](std::string_view name) {
-    return std::make_unique<WorkerLane>(
-        fmt::format("rank {} {}", comm_->rank(), name), options_.executor,
-        FailureCallback());
+  const auto lane = [&](std::string_view name) -> std::unique_ptr<Lane> {
+    const std::string of_rank = fmt::format("rank {} {}", comm_->rank(), name);
+    if (options_.dry && options_.dry->instant) {
+      return std::make_unique<ThreadLane>(of_rank, FailureCallback());
+    }
+    return std::make_unique<WorkerLane>(of_rank, options_.executor,
+                                        FailureCallback());
   };
   comm_lane_ = lane("collectives");
   reduce_lane_ = lane("reductions");

@@ -52,7 +52,8 @@ ShardStore::~ShardStore() {
 }
 
 Status ShardStore::AddShard(ChunkId chunk, StateKind state, Tier home,
-                            int32_t slot_class, Bytes bytes, Bytes piece) {
+                            int32_t slot_class, Bytes bytes, Bytes piece,
+                            Bytes counted) {
   if (piece == Bytes(0)) piece = bytes;
   CASTOR_CHECK(piece >= bytes || piece % KiB(4) == Bytes(0));
   if (shards_.size() <= chunk.index()) shards_.resize(chunk.index() + 1);
@@ -64,6 +65,7 @@ Status ShardStore::AddShard(ChunkId chunk, StateKind state, Tier home,
   shard = std::make_unique<Shard>();
   shard->home = home;
   shard->bytes = bytes;
+  shard->counted = counted;
   // Its first user need not wait for those that the slot had before.
   for (Bytes at; at < bytes; at += piece) {
     shard->pieces.push_back(

@@ -95,10 +95,11 @@ class ShardStore {
   ShardStore& operator=(const ShardStore&) = delete;
 
   // Takes a slot of `slot_class` on `home` for `bytes` of the state, which
-  // moves in pieces of `piece`, a multiple of 4 KiB; 0: whole. A shard is added
-  // once.
+  // moves in pieces of `piece`, a multiple of 4 KiB; 0: whole, and counted as
+  // so many moves as there are pieces of `counted` in the bytes, if that is not
+  // 0. A shard is added once.
   Status AddShard(ChunkId chunk, StateKind state, Tier home, int32_t slot_class,
-                  Bytes bytes, Bytes piece = {});
+                  Bytes bytes, Bytes piece = {}, Bytes counted = {});
 
   bool has(ChunkId chunk, StateKind state) const;
   Tier home(ChunkId chunk, StateKind state) const;
@@ -229,6 +230,7 @@ class ShardStore {
   struct Shard {
     Tier home = Tier::kHost;
     Bytes bytes;
+    Bytes counted;  // see AddShard
     Slot slot;
     std::vector<Piece> pieces;
     bool filled = false;   // its bytes were ever written

@@ -111,7 +111,14 @@ RunEvent ShardStore::Describe(ChunkId chunk, StateKind state, Tier from,
 }
 
 void ShardStore::Count(const RunEvent& event) {
-  Count(ChunkId(event.chunk), event.from, event.to, Bytes(event.bytes), 1);
+  const ChunkId chunk(event.chunk);
+  const Bytes bytes(event.bytes);
+  const Bytes counted = At(chunk, event.state).counted;
+  const int64_t moves =
+      counted == Bytes(0) || bytes == Bytes(0)
+          ? 1
+          : (bytes.count() + counted.count() - 1) / counted.count();
+  Count(chunk, event.from, event.to, bytes, moves);
 }
 
 void ShardStore::Count(ChunkId chunk, Tier from, Tier to, Bytes bytes,

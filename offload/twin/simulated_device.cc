@@ -210,8 +210,13 @@ Result<Slab> SimulatedDevice::MakeHostSlab(Bytes size,
 
 std::unique_ptr<Lane> SimulatedDevice::MakeLane(std::string name,
                                                 Lane::OnFailure on_failure) {
-  auto lane = std::make_unique<WorkerLane>(
-      std::move(name), impl_->options.executor, std::move(on_failure));
+  std::unique_ptr<Lane> lane;
+  if (impl_->options.instant) {
+    lane = std::make_unique<ThreadLane>(std::move(name), std::move(on_failure));
+  } else {
+    lane = std::make_unique<WorkerLane>(
+        std::move(name), impl_->options.executor, std::move(on_failure));
+  }
   if (Status failure = status(); !failure.ok()) {
     lane->Wait(Event::Failed(std::move(failure)));
   }

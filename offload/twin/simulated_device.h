@@ -49,6 +49,8 @@ struct SimulatedDeviceOptions {
   // Operations take their time and touch no byte, and memory has no pages until
   // somebody else touches it.
   bool dry = false;
+  // Nothing takes time: lanes do all work on the thread that calls.
+  bool instant = false;
   // Takes part in optimizer passes; must outlive the device. Null: a pass runs
   // on the thread that serves its lane, alone.
   WorkerPool* workers = nullptr;

@@ -235,6 +235,32 @@ class TwinsTest : public testing::Test {
     request.trainer = training.trainer;
     return DryRun(request);
   }
+  // A step that is planned at Seal is as one that follows a step alike.
+  static void ExpectSteadyAtOnce(const TwinTraining& training,
+                                 const TwinOutcome& run) {
+    std::vector<const StepTrace*> steps(3, &run.traces.back());
+    DryRunRequest request;
+    request.params = training.params;
+    request.options = training.options;
+    request.declared = training.seal;
+    request.world = training.world;
+    request.layout = &run.layout;
+    request.steps = steps;
+    const Result<SimulationResult> after = DryRun(request);
+    ASSERT_THAT(after, IsOk());
+    steps.resize(1);
+    request.steps = steps;
+    request.planned_at_seal = true;
+    const Result<SimulationResult> at_once = DryRun(request);
+    ASSERT_THAT(at_once, IsOk());
+    // Ranks that reduce in turns take them as in the step before, and one that
+    // departs says so.
+    const bool turns = training.world > 1 && training.options.stage < 3;
+    EXPECT_LE(at_once->steady().divergences, turns ? 1 : 0);
+    if (at_once->steady().divergences > 0) return;
+    EXPECT_EQ(at_once->steady().traffic, after->steady().traffic);
+    EXPECT_EQ(at_once->by_chunk, after->by_chunk);
+  }
   // What Seal makes of the same numbers.
   static MemoryPlan MemoryFor(const TwinTraining& training,
                               const TwinOutcome& run) {
@@ -389,6 +415,7 @@ TEST_P(DryRunTest, SaysWhatTheEngineDoes) {
   }
   EXPECT_LE(std::abs(run.stats.stall_ns - stall_ns),
             apart_ns * std::ssize(simulated->steps));
+  ExpectSteadyAtOnce(training, run);
   // What the case is meant to show.
   if (GetParam().in_time) {
     EXPECT_FALSE(MemoryFor(training, run).problem.fetch_ns.empty());

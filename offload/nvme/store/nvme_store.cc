@@ -88,7 +88,8 @@ NvmeStore::Impl::Impl(const NvmeStoreOptions& options,
       write_checksums(options.checksums != nullptr ? options.checksums
                                                    : write_threads.get()),
       read_checksums(options.checksums),
-      dry(options.dry) {
+      dry(options.dry),
+      moves_whole(options.moves_whole) {
   stats.direct = true;
   for (const auto& drive : drives) {
     stats.direct = stats.direct && drive->direct();

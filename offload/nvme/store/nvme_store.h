@@ -53,6 +53,9 @@ struct NvmeStoreOptions {
   // No drive has a file, and no transfer moves or checks a byte; what was never
   // written may be read. REQUIRES, then: queues of `make_queue` that move none.
   bool dry = false;
+  // A transfer of a dry store goes out whole, not in pieces of a stripe: for
+  // one whose drives take no time.
+  bool moves_whole = false;
 };
 
 struct NvmeDriveStats {

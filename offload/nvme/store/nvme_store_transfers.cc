@@ -111,10 +111,15 @@ Status NvmeStore::Impl::Claim(Transfer& transfer) {
     begun = extents.BeginRead(transfer.offset, transfer.size);
   }
   CASTOR_RETURN_IF_ERROR(begun);
-  for (const ExtentPiece& piece :
-       extents.Pieces(transfer.offset, transfer.size)) {
+  if (moves_whole) {
     transfer.pieces.push_back(
-        {piece.offset, piece.size, map.Place(piece.offset)});
+        {transfer.offset, transfer.size, map.Place(transfer.offset)});
+  } else {
+    for (const ExtentPiece& piece :
+         extents.Pieces(transfer.offset, transfer.size)) {
+      transfer.pieces.push_back(
+          {piece.offset, piece.size, map.Place(piece.offset)});
+    }
   }
   transfer.parts_left = transfer.pieces.size() * (read ? 1 : 2);
   return OkStatus();

@@ -185,8 +185,8 @@ Bytes PlanOutcome::engine_budget(Tier tier) const {
 
 namespace {
 
-Result<PlanOutcome> PlanWithin(const PlanSubject& subject,
-                               PlanRequest request) {
+Result<PlanOutcome> PlanWithin(const PlanSubject& subject, PlanRequest request,
+                               bool steady_only) {
   const PlanFlags& flags = request.flags;
   CASTOR_ASSIGN_OR_RETURN(
       ChunkLayout layout,
@@ -234,6 +234,7 @@ Result<PlanOutcome> PlanWithin(const PlanSubject& subject,
   ForetellRequest asked;
   asked.engine = engine;
   asked.layout = &outcome.layout;
+  asked.steady_only = steady_only;
   const bool is_long = outcome.step.accesses.size() > kLongStep;
   asked.steps.assign(subject.machine && !is_long ? kTimedSteps : kSteps,
                      &outcome.step);
@@ -281,8 +282,8 @@ BudgetRaises RaisesOf(const PlanSubject& subject, const PlanOutcome& outcome) {
 
 }  // namespace
 
-Result<PlanOutcome> MakePlan(const PlanSubject& subject,
-                             const PlanFlags& flags) {
+Result<PlanOutcome> MakePlan(const PlanSubject& subject, const PlanFlags& flags,
+                             bool steady_only) {
   CASTOR_ASSIGN_OR_RETURN(PlanRequest request, CheckPlanFlags(flags, subject));
   CASTOR_RETURN_IF_ERROR(CheckOptions(request.options, flags.world));
   for (const ParamSpec& spec : subject.model.params) {
@@ -297,7 +298,8 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
   for (const ChunkBounds& bounds : BoundsOf(flags, subject)) {
     request.options.min_chunk = bounds.least;
     request.options.max_chunk = bounds.most;
-    CASTOR_ASSIGN_OR_RETURN(PlanOutcome outcome, PlanWithin(subject, request));
+    CASTOR_ASSIGN_OR_RETURN(PlanOutcome outcome,
+                            PlanWithin(subject, request, steady_only));
     if (outcome.fits.ok()) return outcome;
     outcome.raises = raises.emplace_back(RaisesOf(subject, outcome));
     const std::optional<Bytes>& lacks = outcome.raises.device;

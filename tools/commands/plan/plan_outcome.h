@@ -80,8 +80,9 @@ EngineRequest EngineRequestOf(const PlanSubject& subject,
 
 // InvalidArgument where the flags make no sense for the model; everything that
 // does not fit is an outcome.
-Result<PlanOutcome> MakePlan(const PlanSubject& subject,
-                             const PlanFlags& flags);
+// `steady_only`: peaks may be without those of a first step (foretell.h).
+Result<PlanOutcome> MakePlan(const PlanSubject& subject, const PlanFlags& flags,
+                             bool steady_only = false);
 
 // For a trainer to load. REQUIRES: it fits.
 PlanFile PlanFileOf(const PlanSubject& subject, const PlanOutcome& outcome);

@@ -215,7 +215,8 @@ class Finder {
   // instance.
   std::optional<PlanOutcome> Planned(const PlanFlags& flags) {
     if (!status_.ok()) return std::nullopt;
-    Result<PlanOutcome> outcome = MakePlan(subject_, flags);
+    Result<PlanOutcome> outcome =
+        MakePlan(subject_, flags, /*steady_only=*/true);
     if (outcome.ok()) return *std::move(outcome);
     if (outcome.status().code() != ErrorCode::kInvalidArgument) {
       status_ = outcome.status();
@@ -341,7 +342,8 @@ Result<std::vector<BudgetPoint>> BudgetGrid(const PlanSubject& subject,
       flags.device_budget = scaled(*bound.device_budget, by_device);
       flags.host_budget = scaled(host, by_host);
       BudgetPoint point{*flags.device_budget, *flags.host_budget};
-      const Result<PlanOutcome> planned = MakePlan(subject, flags);
+      const Result<PlanOutcome> planned =
+          MakePlan(subject, flags, /*steady_only=*/true);
       if (planned.ok() && planned->fits.ok()) {
         point.fits = true;
         point.moved = planned->moved();
