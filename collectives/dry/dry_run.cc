@@ -51,7 +51,14 @@ class Run {
                 .world = request.world,
                 .rank = request.rank,
                 .communicator_buffers = request.communicator_buffers},
-               meetings) {}
+               meetings),
+        lane_sums_(1 + request.steps.size()) {}
+  // What the trainer's lane still has to do asks the engine.
+  ~Run() {
+    if (lane_ != nullptr) lane_->Drain().IgnoreError();
+  }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
 
   Result<SimulationResult> Make() {
     CASTOR_RETURN_IF_ERROR(Open());
@@ -63,13 +70,11 @@ class Run {
          .takes_turns = TakesTurns()});
     std::vector<CallSums> calls(1);
     calls.front().stats = engine_->stats();
-    // The lane writes to it until all steps are over.
-    std::vector<LaneSums> lane(1 + request_.steps.size());
     const int64_t begin_ns = world_.now_ns();
     SimulationResult result;
     for (size_t s = 0; s < request_.steps.size(); ++s) {
       CASTOR_RETURN_IF_ERROR(replay.MakeAccesses(*request_.steps[s]));
-      lane_->Run([this, sums = &lane[s + 1], begin_ns,
+      lane_->Run([this, sums = &lane_sums_[s + 1], begin_ns,
                   compute_ns = replay.compute_ns()] {
         *sums = {world_.now_ns() - begin_ns, BusyNs(compute_ns),
                  engine_->stats().stalls_by_cause};
@@ -86,7 +91,7 @@ class Run {
     CASTOR_RETURN_IF_ERROR(engine_->Close());
     for (size_t s = 0; s < request_.steps.size(); ++s) {
       result.steps.push_back(
-          Between(calls[s], calls[s + 1], lane[s], lane[s + 1]));
+          Between(calls[s], calls[s + 1], lane_sums_[s], lane_sums_[s + 1]));
     }
     const EngineStats last = engine_->stats();
     for (const Tier tier : kAllTiers) {
@@ -135,7 +140,7 @@ class Run {
     return OkStatus();
   }
 
-  Status CheckStep(const StepTrace& step) const {
+  Status CheckStep(const StepTrace& step) {
     if (&step == checked_) return OkStatus();
     checked_ = &step;
     CASTOR_RETURN_IF_ERROR(
@@ -194,9 +199,10 @@ class Run {
 
   const DryRunRequest& request_;
   DryWorld world_;
+  std::vector<LaneSums> lane_sums_;  // by step, from 1; the lane writes them
   std::unique_ptr<ZeroEngine> engine_;
   std::unique_ptr<Lane> lane_;
-  mutable const StepTrace* checked_ = nullptr;
+  const StepTrace* checked_ = nullptr;
 };
 
 }  // namespace

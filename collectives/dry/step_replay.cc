@@ -52,9 +52,12 @@ Status StepReplay::MakeAccesses(const StepTrace& step) {
   step_ = &step;
   const Trace& trace = step.accesses;
   FindMissing();
-  own_end_.assign(trace.size(), -1);
-  for (const LeaseEnd& end : step.lease_ends) {
-    own_end_[static_cast<size_t>(end.use)] = end.before;
+  own_ends_ = step.lease_ends;
+  std::ranges::stable_sort(own_ends_, {}, &LeaseEnd::before);
+  ended_ = 0;
+  ends_itself_.assign(trace.size(), false);
+  for (const LeaseEnd& end : own_ends_) {
+    ends_itself_[static_cast<size_t>(end.use)] = true;
   }
   const std::vector<size_t> begins = options_.grads_in_place
                                          ? std::vector<size_t>{0}
@@ -133,14 +136,10 @@ Status StepReplay::Serve(size_t moment) {
       if (UseOfGrad(trace, moment)) return CloseGrad(chunk);
       std::deque<Use>& uses = uses_[chunk.index()];
       CASTOR_CHECK(!uses.empty());
-      const int64_t own_end = own_end_[uses.front().begin];
-      if (own_end < 0) {
-        uses.front().lease.Release();
-      } else if (static_cast<size_t>(own_end) > moment) {
-        outlasting_.emplace_back(static_cast<size_t>(own_end),
-                                 std::move(uses.front().lease));
+      if (ends_itself_[uses.front().begin]) {
+        outlasting_.push_back(std::move(uses.front()));
       }
-      uses.pop_front();
+      uses.pop_front();  // which ends a lease that is still there
       return OkStatus();
     }
     case AccessKind::kGradOpen:
@@ -158,19 +157,16 @@ Result<ParamLease> StepReplay::Hold(ChunkId chunk) {
 }
 
 void StepReplay::EndLeases(size_t moment) {
-  std::erase_if(outlasting_, [moment](auto& ends) {
-    if (ends.first > moment) return false;
-    ends.second.Release();
-    return true;
-  });
-  if (step_->lease_ends.empty()) return;
-  for (std::deque<Use>& uses : uses_) {
-    for (Use& use : uses) {
-      const int64_t own_end = own_end_[use.begin];
-      if (own_end >= 0 && static_cast<size_t>(own_end) <= moment) {
-        use.lease.Release();
-      }
+  for (; ended_ < own_ends_.size() &&
+         static_cast<size_t>(own_ends_[ended_].before) <= moment;
+       ++ended_) {
+    const auto begin = static_cast<size_t>(own_ends_[ended_].use);
+    const ChunkId chunk = step_->accesses[begin].chunk;
+    for (Use& use : uses_[chunk.index()]) {
+      if (use.begin == begin) use.lease.Release();
     }
+    std::erase_if(outlasting_,
+                  [begin](const Use& use) { return use.begin == begin; });
   }
 }
 

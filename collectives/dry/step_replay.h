@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <deque>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "chunk/base/ids.h"
@@ -57,8 +56,7 @@ class StepReplay {
   int64_t compute_ns() const { return compute_ns_; }
 
  private:
-  // A use that goes on. `own_end`: before which access its lease ends, where
-  // that is not the end in the trace.
+  // A use whose lease goes on; `begin`: its moment.
   struct Use {
     size_t begin = 0;
     ParamLease lease;
@@ -82,6 +80,7 @@ class StepReplay {
   // Whether the gradient that opens there is of nobody: it opens and ends at
   // once, and nothing is computed for it. The engine opens it, as zeros.
   bool OpensZeros(size_t moment) const;
+  // Ends the leases that end by themselves before the access.
   void EndLeases(size_t moment);
   void FindMissing();
 
@@ -98,9 +97,11 @@ class StepReplay {
   std::vector<bool> missing_;        // by ParamId
   std::vector<Gradient> gradients_;  // by ChunkId
   std::vector<std::deque<Use>> uses_;  // by ChunkId, the first one ends first
-  // Whose leases outlive them, by when these end.
-  std::vector<std::pair<size_t, ParamLease>> outlasting_;
-  std::vector<int64_t> own_end_;  // by moment of a use; -1: as the trace says
+  std::vector<Use> outlasting_;        // that ended in the trace
+  // Leases that end by themselves, by when they do, and how many of them have.
+  std::vector<LeaseEnd> own_ends_;
+  size_t ended_ = 0;
+  std::vector<bool> ends_itself_;  // by moment of a use
 };
 
 }  // namespace castor

@@ -146,6 +146,35 @@ TEST_F(DryRunTest, SaysWhichChunkFindsNoSlot) {
                        HasSubstr("chunk 1 (b) needs a gathered slot")));
 }
 
+// What the first step left to the trainer's lane is over before the engine is.
+TEST_F(DryRunTest, AStepThatFailsAfterAnotherEndsTheRun) {
+  asked_.options.device_budget = kChunk;
+  const StepTrace serves = UseBoth();
+  StepTrace fails;
+  for (const AccessKind kind : {AccessKind::kUse, AccessKind::kUseEnd}) {
+    for (int c = 0; c < 2; ++c) fails.accesses.push_back({kind, ChunkId(c)});
+  }
+  const std::vector<const StepTrace*> steps = {&serves, &fails};
+  asked_.params = params_;
+  asked_.steps = steps;
+  EXPECT_THAT(DryRun(asked_), StatusIs(ErrorCode::kInfeasible));
+}
+
+// The lease of the first use ends by itself, before or after the use does.
+TEST_F(DryRunTest, LeasesThatEndByThemselvesMoveNothingElse) {
+  const Result<SimulationResult> as_traced = Run(UseBoth());
+  ASSERT_THAT(as_traced, IsOk());
+  asked_.options.own_lease_ends = true;
+  for (const int32_t before : {1, 2, 3, 4}) {
+    StepTrace step = UseBoth();
+    step.lease_ends = {{.use = 0, .before = before}};
+    const Result<SimulationResult> own = Run(step);
+    ASSERT_THAT(own, IsOk()) << before;
+    EXPECT_EQ(own->steady().traffic, as_traced->steady().traffic) << before;
+    EXPECT_EQ(own->steady().ns(), as_traced->steady().ns()) << before;
+  }
+}
+
 // Two ranks, each with its shards at home on the device, of which one chunk is
 // trained. A gather takes a millisecond, a reduction ten.
 class DryRanksTest : public DryRunTest {
