@@ -92,8 +92,8 @@ constexpr std::string_view AccumulationOrderName(AccumulationOrder order) {
   return order == AccumulationOrder::kEach ? "each" : "last";
 }
 
-// What somebody knows of an engine without bytes before it is sealed, so that
-// nobody finds it again. All outlive the engine; null: it is not known.
+// What a forecast knows of an engine without bytes before Seal, and Seal then
+// takes over. All pointers outlive the engine; null: the engine finds out.
 struct DryEngine {
   const ChunkLayout* layout = nullptr;  // that Seal would choose
   // Of a step of these accesses, as the engine would plan it.

@@ -6,23 +6,22 @@
 
 // What of a machine transfers and passes share, as long as they last. A
 // transfer takes the latency, then has its wire to itself, in the order in
-// which transfers begin: one copy engine per direction, one drive, one
-// optimizer on all cores of the host. How fast a wire is depends on the others
-// at that time:
+// which transfers begin. There is one copy engine per direction, one drive, and
+// one optimizer on all cores of the host. The rate of a wire:
 //
-//   to the device        as measured alone, or with the other direction busy
-//   from the device      likewise
-//   drive                as measured reading, writing, or both in flight
-//   host                 the optimizer's rate, or that of memory
-//   device               of its own memory, for the engine's kernels there
-//   memory               what all of these but the device's kernels read and
-//                        write of the host's together is at most its rate,
-//                        which is shared evenly, and what one leaves over the
-//                        others get (max-min fairness)
+//   to the device     as measured alone, or with the other direction busy.
+//   from the device   likewise.
+//   drive             as measured reading, writing, or with both in flight.
+//   host              the optimizer's rate, or the rate of memory.
+//   device            the rate of the device's memory, for kernels there.
 //
-// Rates change while transfers last; bytes are counted exactly, so that one
-// whose rate is the same all along ends when offload/twin/simulated_link.h says
-// it does. What the model does not know takes no time. Owner thread only.
+// All wires but the last read and write host memory, whose rate bounds their
+// sum. They share the rate evenly, and a wire that takes less leaves the rest
+// to the others (max-min fairness).
+//
+// Rates change while transfers last, and bytes are counted exactly. A transfer
+// at one rate ends when offload/twin/simulated_link.h says. Speeds that the
+// model lacks take no time. Owner thread only.
 
 #include <array>
 #include <cstdint>

@@ -220,16 +220,22 @@ class TwinsTest : public testing::Test {
     return training;
   }
 
-  static Result<SimulationResult> RunDry(const TwinTraining& training,
-                                         const TwinOutcome& run) {
-    std::vector<const StepTrace*> steps;
-    for (const StepTrace& step : run.traces) steps.push_back(&step);
+  // Without steps and machine. Both outlive the request.
+  static DryRunRequest RequestOf(const TwinTraining& training,
+                                 const TwinOutcome& run) {
     DryRunRequest request;
     request.params = training.params;
     request.options = training.options;
     request.declared = training.seal;
     request.world = training.world;
     request.layout = &run.layout;
+    return request;
+  }
+  static Result<SimulationResult> RunDry(const TwinTraining& training,
+                                         const TwinOutcome& run) {
+    std::vector<const StepTrace*> steps;
+    for (const StepTrace& step : run.traces) steps.push_back(&step);
+    DryRunRequest request = RequestOf(training, run);
     request.steps = steps;
     request.machine = training.machine;
     request.trainer = training.trainer;
@@ -239,12 +245,7 @@ class TwinsTest : public testing::Test {
   static void ExpectSteadyAtOnce(const TwinTraining& training,
                                  const TwinOutcome& run) {
     std::vector<const StepTrace*> steps(3, &run.traces.back());
-    DryRunRequest request;
-    request.params = training.params;
-    request.options = training.options;
-    request.declared = training.seal;
-    request.world = training.world;
-    request.layout = &run.layout;
+    DryRunRequest request = RequestOf(training, run);
     request.steps = steps;
     const Result<SimulationResult> after = DryRun(request);
     ASSERT_THAT(after, IsOk());

@@ -35,7 +35,7 @@ constexpr Bytes kChunk = KiB(1024);
 // A chunk takes a millisecond.
 constexpr int64_t kLinkRate = kChunk.count() * 1000;
 
-// Two chunks of one parameter each, frozen, so that a step is its uses alone.
+// Two chunks of one frozen parameter each: a step has uses alone.
 class DryRunTest : public testing::Test {
  protected:
   DryRunTest() {
