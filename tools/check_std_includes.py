@@ -3,6 +3,7 @@
 # SPDX-FileCopyrightText: The Castor Authors
 
 """Refuses a source that names what a header of the standard library declares, where neither it nor a header of ours that it includes has that header.
+Refuses a name, too, that one of the two compilers does not take.
 
 The compiler does not tell: it reads the headers of tools/workspace/compiled_headers first, and other builds do without these.
 
@@ -16,7 +17,7 @@ import sys
 
 # Of each header, names of std that need the header.
 DECLARES = {
-    "algorithm": "sort stable_sort find_if find any_of all_of none_of fill max min clamp ranges transform lower_bound upper_bound max_element "
+    "algorithm": "sort find_if find any_of all_of none_of fill max min clamp ranges transform lower_bound upper_bound max_element "
                  "min_element remove_if unique reverse equal count_if for_each",
     "array": "array",
     "atomic": "atomic",
@@ -47,8 +48,10 @@ DECLARES = {
 HEADER_OF = {name: header for header, names in DECLARES.items() for name in names.split()}
 # What the standard library declares by another header of its own: std::string has conversions.
 ALONG = {"string": {"string_view"}}
+# GCC 12's headers ask a deprecated function for a buffer, which clang 19 refuses under -Werror.
+REFUSED = dict.fromkeys(("stable_sort", "stable_partition", "inplace_merge"), "clang 19 refuses what GCC 12's allocates (chunk/base/stable_sort.h sorts)")
 
-NAMED = re.compile(r"\bstd::(\w+)")
+NAMED = re.compile(r"\b(?:std|ranges)::(?=(\w+))")
 STANDARD = re.compile(r"^\s*#\s*include\s+<([^>]+)>", re.MULTILINE)
 OURS = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
@@ -76,6 +79,9 @@ def main():
         with open(path, encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
                 for name in NAMED.findall(line.partition("//")[0]):
+                    if name in REFUSED:
+                        print("%s:%d: std::%s: %s" % (path, number, name, REFUSED[name]))
+                        wrong += 1
                     if name in HEADER_OF and HEADER_OF[name] not in headers:
                         print("%s:%d: std::%s without <%s>" % (path, number, name, HEADER_OF[name]))
                         wrong += 1

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "chunk/base/check.h"
+#include "chunk/base/stable_sort.h"
 #include "chunk/chunk_layout.h"
 #include "placement/trace/micro_batches.h"
 
@@ -53,7 +54,9 @@ Status StepReplay::MakeAccesses(const StepTrace& step) {
   const Trace& trace = step.accesses;
   FindMissing();
   own_ends_ = step.lease_ends;
-  std::ranges::stable_sort(own_ends_, {}, &LeaseEnd::before);
+  StableSort(&own_ends_, [](const LeaseEnd& a, const LeaseEnd& b) {
+    return a.before < b.before;
+  });
   ended_ = 0;
   ends_itself_.assign(trace.size(), false);
   for (const LeaseEnd& end : own_ends_) {

@@ -23,3 +23,7 @@ python3 "$check" good.cc || fail "what headers of ours include is refused"
 printf '#include "b.h"\n\nstd::vector<std::span<int>> v;\n' >bad.cc
 python3 "$check" good.cc bad.cc >said && fail "a name without its header passes"
 [[ $(cat said) == 'bad.cc:3: std::span without <span>' ]] || fail "it says something else: $(cat said)"
+
+printf '#include <algorithm>\nvoid f() { std::ranges::stable_sort(v); }\n' >refused.cc
+python3 "$check" good.cc refused.cc >said && fail "a sort that clang 19 refuses passes"
+[[ $(cat said) == 'refused.cc:2: std::stable_sort: '* ]] || fail "it says something else: $(cat said)"

@@ -12,13 +12,13 @@
 #include <string_view>
 #include <tuple>
 
+#include "chunk/base/stable_sort.h"
 #include "chunk/text/budget_text.h"
 #include "chunk/text/quote.h"
 #include "chunk/text/units_text.h"
 #include "placement/placement_rules.h"
 #include "tools/cli/text/document.h"
 #include "tools/cli/text/text_forms.h"
-#include "tools/report/statistics/stable_sort.h"
 
 namespace castor {
 namespace {

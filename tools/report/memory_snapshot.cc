@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "chunk/base/stable_sort.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "chunk/text/units_text.h"
@@ -23,7 +24,6 @@
 #include "placement/run_event.h"
 #include "tools/report/pickle_writer.h"
 #include "tools/report/statistics/intervals.h"
-#include "tools/report/statistics/stable_sort.h"
 
 namespace castor {
 namespace {

@@ -216,12 +216,13 @@ def test_eight_threads_at_random_leave_a_model_that_trains() -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     model, optimizer = three_slots()
-    end, begin = time.monotonic() + 4, threading.Barrier(8)
+    # All go on until each has been served often enough, however slow this machine is.
+    served, begin, end = [0] * 8, threading.Barrier(8), time.monotonic() + 120
 
-    def work(number: int) -> int:
-        draw, served = random.Random(seed + number), 0
+    def work(number: int) -> None:
+        draw = random.Random(seed + number)
         begin.wait()
-        while time.monotonic() < end:
+        while min(served) < 40 and time.monotonic() < end:
             kind = draw.randrange(6)
             try:
                 if kind == 0:
@@ -237,15 +238,15 @@ def test_eight_threads_at_random_leave_a_model_that_trains() -> None:
                 else:
                     with torch.no_grad():
                         assert bool(model(torch.ones(2, 64)).isfinite().all())
-                served += 1
+                served[number] += 1
             except DoesNotFit as error:
                 assert "held" in str(error) or "hold" in str(error), error
             except RuntimeError as error:  # as of torch, where another thread has stepped between a forward and its backward
                 assert "modified by an inplace operation" in str(error), error
-        return served
 
     with ThreadPoolExecutor(8) as pool:
-        assert all(served > 20 for served in pool.map(work, range(8)))
+        list(pool.map(work, range(8)))
+    assert min(served) >= 40, served
     for number in range(3):
         model(torch.ones(2, 64)).pow(2).mean().backward()
         optimizer.step()

@@ -14,10 +14,10 @@
 #include <system_error>
 #include <utility>
 
+#include "chunk/base/stable_sort.h"
 #include "chunk/text/quote.h"
 #include "placement/run_event.h"
 #include "tools/report/statistics/intervals.h"
-#include "tools/report/statistics/stable_sort.h"
 
 namespace castor {
 namespace {

@@ -12,9 +12,9 @@
 #include <tuple>
 #include <utility>
 
+#include "chunk/base/stable_sort.h"
 #include "chunk/base/tier.h"
 #include "chunk/text/quote.h"
-#include "tools/report/statistics/stable_sort.h"
 
 namespace castor {
 namespace {

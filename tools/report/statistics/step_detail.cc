@@ -10,9 +10,9 @@
 #include <tuple>
 #include <utility>
 
+#include "chunk/base/stable_sort.h"
 #include "placement/trace.h"
 #include "tools/report/statistics/run_times.h"
-#include "tools/report/statistics/stable_sort.h"
 
 namespace castor {
 namespace {

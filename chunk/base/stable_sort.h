@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_TOOLS_REPORT_STATISTICS_STABLE_SORT_H_
-#define CASTOR_TOOLS_REPORT_STATISTICS_STABLE_SORT_H_
+#ifndef CASTOR_CHUNK_BASE_STABLE_SORT_H_
+#define CASTOR_CHUNK_BASE_STABLE_SORT_H_
 
-// Sorting that keeps the order of equals. GCC 12's std::stable_sort calls what
-// Clang 19 warns of as deprecated. Pure function, thread-safe.
+// Sorting that keeps the order of equals. GCC 12's std::stable_sort calls a
+// function that clang 19 refuses as deprecated. Pure function, thread-safe.
 
 #include <algorithm>
 #include <cstddef>
@@ -32,4 +32,4 @@ void StableSort(std::vector<T>* items, const Less& less) {
 
 }  // namespace castor
 
-#endif  // CASTOR_TOOLS_REPORT_STATISTICS_STABLE_SORT_H_
+#endif  // CASTOR_CHUNK_BASE_STABLE_SORT_H_
