@@ -25,21 +25,26 @@ struct SizeRange {
   Elements max;
 };
 
-// The allowed sizes of a group: min rounded up to Q, max down.
-Result<SizeRange> AllowedSizes(const SearchOptions& options, DType dtype) {
-  const Elements quantum = ChunkQuantum(options.pack.world);
-  const Bytes quantum_bytes = BytesOf(quantum, dtype);
-  const SizeRange range = {
-      quantum * std::max<int64_t>(1, CeilDiv(options.min_chunk, quantum_bytes)),
-      quantum * (options.max_chunk / quantum_bytes)};
+// The sizes of a family that are searched: min rounded up, max down. A size
+// whose shards hold each parameter that stays whole goes before both.
+Result<SizeRange> AllowedSizes(const SearchOptions& options,
+                               const SizeFamily& family) {
+  const Elements quantum = family.quantum;
+  const Bytes quantum_bytes = BytesOf(quantum, family.dtype);
+  SizeRange range = {quantum * CeilDiv(options.min_chunk, quantum_bytes),
+                     quantum * (options.max_chunk / quantum_bytes)};
+  range.min = std::max(range.min, family.least);
+  const bool whole = family.least > ChunkQuantum(options.pack.world);
+  if (whole && range.max < family.least) range.max = range.min;
   if (range.min <= range.max) return range;
   return InvalidArgument(fmt::format(
       "no chunk size of {} between {} and {} bytes is a multiple of {} "
       "elements "
       "({} bytes, 128 elements for each of {} ranks); give a larger maximum or "
       "a smaller minimum",
-      DTypeName(dtype), options.min_chunk.count(), options.max_chunk.count(),
-      quantum.count(), quantum_bytes.count(), options.pack.world));
+      DTypeName(family.dtype), options.min_chunk.count(),
+      options.max_chunk.count(), quantum.count(), quantum_bytes.count(),
+      options.pack.world));
 }
 
 Status ValidateSearchOptions(const SearchOptions& options) {
@@ -61,33 +66,44 @@ Status ValidateSearchOptions(const SearchOptions& options) {
   return OkStatus();
 }
 
-ModeSearchInput InputOf(std::span<const Elements> sizes, DType dtype,
-                        const PackOptions& pack, int64_t gathered_slots) {
+ModeSearchInput InputOf(const SizeFamily& family, const PackOptions& pack,
+                        int64_t gathered_slots) {
   ModeSearchInput input;
-  input.sizes = sizes;
-  for (const Elements size : sizes) input.payload += size;
-  input.dtype = dtype;
+  input.groups = family.packed;
+  for (const PackedGroup& group : family.packed) {
+    for (const Elements size : group.sizes) input.payload += size;
+  }
+  input.dtype = family.dtype;
+  input.quantum = family.quantum;
   input.pack = pack;
   input.gathered_slots = gathered_slots;
   return input;
 }
 
-// Where the group's last parameter ends when all share one chunk.
-Elements PackedSize(std::span<const Elements> sizes, Elements align) {
-  Elements end;
-  for (const Elements size : sizes) {
-    if (size > Elements(0)) end = RoundUp(end, align) + size;
-  }
-  return end;
+// Whether one ordinary chunk of that size holds all of each group. What it is
+// true of, it is true of every larger size.
+bool OneHoldsEachGroup(const ModeSearchInput& input, Elements chunk_size) {
+  return std::all_of(
+      input.groups.begin(), input.groups.end(), [&](const PackedGroup& group) {
+        const PackCount count =
+            CountPacking(group.sizes, chunk_size, input.pack, group.whole);
+        return count.chunks <= 1 && count.oversize_chunks == 0;
+      });
 }
 
-// A group whose packed size is below the least allowed one is one chunk.
-ModeSearch SearchOneSize(ModeSearchInput input) {
-  const Elements packed = PackedSize(input.sizes, input.pack.align);
-  if (packed >= input.min_size) return SearchUniform(input);
-  const Elements quantum = ChunkQuantum(input.pack.world);
-  input.min_size = std::max(RoundUp(packed, quantum), quantum);
-  input.max_size = input.min_size;
+// Where one chunk of less than min holds each group, the least size of which
+// that is true is searched alone. `least`: that the family allows.
+ModeSearch SearchOneSize(ModeSearchInput input, Elements least) {
+  Elements below = least - input.quantum;
+  Elements holds = input.min_size;
+  while (holds - below > input.quantum && OneHoldsEachGroup(input, holds)) {
+    const Elements middle =
+        below + input.quantum * ((holds - below) / input.quantum / 2);
+    (OneHoldsEachGroup(input, middle) ? holds : below) = middle;
+  }
+  if (holds == input.min_size) return SearchUniform(input);
+  input.min_size = holds;
+  input.max_size = holds;
   ModeSearch found = SearchUniform(input);
   const char* const reason = "the whole group is below the minimum";
   for (ChunkSizeCandidate& only : found.candidates) only.reason = reason;
@@ -136,21 +152,17 @@ std::vector<ChunkSizeCandidate> Merge(
   return merged;
 }
 
-Result<GroupSearchResult> SearchGroup(std::span<const ParamSpec> params,
-                                      const ParamGroup& group,
-                                      const SearchOptions& options) {
-  CASTOR_ASSIGN_OR_RETURN(const SizeRange range,
-                          AllowedSizes(options, group.dtype));
-  CASTOR_ASSIGN_OR_RETURN(const std::vector<Elements> sizes,
-                          GroupSizes(params, group));
-  CASTOR_RETURN_IF_ERROR(
-      ValidatePackSums(sizes, range.max, group.dtype, options.pack));
+Result<GroupSearchResult> SearchFamily(const SizeFamily& family,
+                                       const SearchOptions& options) {
+  CASTOR_ASSIGN_OR_RETURN(const SizeRange range, AllowedSizes(options, family));
+  CASTOR_RETURN_IF_ERROR(ValidateFamilySums(family, range.max, options.pack));
   GroupSearchResult result;
-  result.dtype = group.dtype;
-  result.trainable = group.trainable;
-  result.params = static_cast<int64_t>(sizes.size());
-  ModeSearchInput input =
-      InputOf(sizes, group.dtype, options.pack, options.gathered_slots);
+  result.dtype = family.dtype;
+  result.trainable = family.trainable;
+  for (const PackedGroup& group : family.packed) {
+    result.params += static_cast<int64_t>(group.sizes.size());
+  }
+  ModeSearchInput input = InputOf(family, options.pack, options.gathered_slots);
   input.min_size = range.min;
   input.max_size = range.max;
   result.payload = input.payload;
@@ -159,7 +171,9 @@ Result<GroupSearchResult> SearchGroup(std::span<const ParamSpec> params,
     return std::find(options.modes.begin(), options.modes.end(), mode) !=
            options.modes.end();
   };
-  if (asked(SearchMode::kUniform)) Add(SearchOneSize(input), &result);
+  if (asked(SearchMode::kUniform)) {
+    Add(SearchOneSize(input, family.least), &result);
+  }
   if (asked(SearchMode::kLayer)) {
     std::optional<ModeSearch> found = SearchLayer(input);
     if (found) {
@@ -172,8 +186,8 @@ Result<GroupSearchResult> SearchGroup(std::span<const ParamSpec> params,
         "no sequence of sizes repeats back to back among the {} {} {} "
         "parameters, so the layer mode has no chunk size for them; ask for the "
         "uniform mode too",
-        sizes.size(), group.trainable ? "trainable" : "frozen",
-        DTypeName(group.dtype)));
+        result.params, family.trainable ? "trainable" : "frozen",
+        DTypeName(family.dtype)));
   }
   result.candidates = Merge(std::move(result.candidates), result.modes);
   return result;
@@ -184,27 +198,25 @@ Result<GroupSearchResult> SearchGroup(std::span<const ParamSpec> params,
 Result<SearchResult> SearchChunkSize(std::span<const ParamSpec> params,
                                      const SearchOptions& options) {
   CASTOR_RETURN_IF_ERROR(ValidateSearchOptions(options));
+  CASTOR_ASSIGN_OR_RETURN(const std::vector<SizeFamily> families,
+                          SizeFamilies(params, options.pack));
   SearchResult result;
-  for (const ParamGroup& group : GroupParams(params)) {
+  for (const SizeFamily& family : families) {
     CASTOR_ASSIGN_OR_RETURN(GroupSearchResult found,
-                            SearchGroup(params, group, options));
+                            SearchFamily(family, options));
     result.groups.push_back(std::move(found));
   }
   CASTOR_RETURN_IF_ERROR(Recommend(options.device_budget, &result));
   return result;
 }
 
-Result<ChunkSizeCandidate> CostOfChunkSize(std::span<const ParamSpec> params,
-                                           const ParamGroup& group,
+Result<ChunkSizeCandidate> CostOfChunkSize(const SizeFamily& family,
                                            Elements chunk_size,
                                            const PackOptions& pack,
                                            int64_t gathered_slots) {
-  CASTOR_ASSIGN_OR_RETURN(const std::vector<Elements> sizes,
-                          GroupSizes(params, group));
-  CASTOR_RETURN_IF_ERROR(
-      ValidatePackSums(sizes, chunk_size, group.dtype, pack));
+  CASTOR_RETURN_IF_ERROR(ValidateFamilySums(family, chunk_size, pack));
   return CandidateAt(SearchMode::kUniform, chunk_size,
-                     InputOf(sizes, group.dtype, pack, gathered_slots));
+                     InputOf(family, pack, gathered_slots));
 }
 
 }  // namespace castor

@@ -4,8 +4,8 @@
 #ifndef CASTOR_CHUNK_CHUNK_SIZE_SEARCH_H_
 #define CASTOR_CHUNK_CHUNK_SIZE_SEARCH_H_
 
-// The exact chunk-size search: for every group of parameters the chunk sizes
-// worth having, found by the modes asked for, each exact within its
+// The exact chunk-size search: for every family of groups (size_family.h) the
+// chunk sizes worth having, found by the modes asked for, each exact within its
 // own definition and with a certificate that says why. Pure functions,
 // thread-safe.
 
@@ -17,6 +17,7 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "chunk/layout/chunk_packer.h"
+#include "chunk/layout/size_family.h"
 #include "chunk/param_spec.h"
 #include "chunk/search/search_result.h"
 
@@ -27,8 +28,10 @@ namespace castor {
 // of SearchMode::kLayer count where they are 8 MiB or min_chunk, whichever is
 // less, to max_chunk. Others are recommended only where nothing else fits.
 struct SearchOptions {
-  Bytes min_chunk = MiB(32);   // of the group's dtype; rounded up to Q
-  Bytes max_chunk = MiB(512);  // rounded down to Q
+  // Of the family's dtype, in multiples of its quantum. Where the largest
+  // parameter that stays whole needs more than either, that is the bound.
+  Bytes min_chunk = MiB(32);   // rounded up
+  Bytes max_chunk = MiB(512);  // rounded down
   PackOptions pack;
   // When given, the gathered_bytes of what is recommended, all groups together,
   // are within it.
@@ -38,21 +41,19 @@ struct SearchOptions {
 };
 
 // InvalidArgument where min > max after rounding, or options are not valid;
-// Malformed where a shape is. A group whose packed size is below min is one
-// chunk of that size rounded up to Q in SearchMode::kUniform. An empty list has
-// no groups. Infeasible where no mode asked for exists in a group
-// (SearchMode::kLayer alone, and nothing repeats), or where no choice of
-// candidates, one for each group, fits the device budget. The message names the
-// least budget that would.
+// Malformed where a shape is. Where one chunk of min holds each group of a
+// family, SearchMode::kUniform has the least size of which that is true. An
+// empty list has no families. Infeasible where no mode asked for exists for a
+// family (SearchMode::kLayer alone, and nothing repeats), or where no choice of
+// candidates, one for each family, fits the device budget. The message names
+// the least budget that would.
 Result<SearchResult> SearchChunkSize(std::span<const ParamSpec> params,
                                      const SearchOptions& options);
 
-// What `chunk_size` costs one group of GroupParams(params), to stand beside the
-// candidates of a search; without a reason. InvalidArgument where a sum could
-// overflow, Malformed where a shape is. REQUIRES: `pack` is valid, `chunk_size`
-// a positive multiple of Q, gathered_slots > 0.
-Result<ChunkSizeCandidate> CostOfChunkSize(std::span<const ParamSpec> params,
-                                           const ParamGroup& group,
+// What `chunk_size` costs a family, to stand beside the candidates of a search;
+// without a reason. InvalidArgument where a sum could overflow. REQUIRES:
+// `pack` is valid, the family allows `chunk_size`, gathered_slots > 0.
+Result<ChunkSizeCandidate> CostOfChunkSize(const SizeFamily& family,
                                            Elements chunk_size,
                                            const PackOptions& pack,
                                            int64_t gathered_slots);

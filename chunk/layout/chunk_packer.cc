@@ -18,10 +18,16 @@ namespace castor {
 namespace {
 
 // The offset at which a parameter of `size` goes in a chunk of `chunk_size`
-// that is filled up to `used`; empty where it does not fit there whole.
-std::optional<Elements> OffsetFor(Elements used, Elements size,
-                                  Elements chunk_size, Elements align) {
-  const Elements offset = RoundUp(used, align);
+// that is filled up to `used`; empty where the chunk has no room for it. No
+// border of shards cuts a parameter that is to stay `whole`.
+std::optional<Elements> OffsetFor(Elements used, Elements size, bool whole,
+                                  Elements chunk_size,
+                                  const PackOptions& options) {
+  Elements offset = RoundUp(used, options.align);
+  if (whole) {
+    const Elements border = RoundUp(offset, chunk_size / options.shards);
+    if (border < offset + size) offset = border;
+  }
   if (offset + size > chunk_size) return std::nullopt;
   return offset;
 }
@@ -47,8 +53,7 @@ class GroupBuilder {
     }
     std::optional<Elements> offset;
     if (open_) {
-      const Elements used = whole ? BehindBorder(size) : Last().used;
-      offset = OffsetFor(used, size, chunk_size_, options_.align);
+      offset = OffsetFor(Last().used, size, whole, chunk_size_, options_);
     }
     if (!offset) {
       Open(chunk_size_, /*oversize=*/false);
@@ -61,14 +66,6 @@ class GroupBuilder {
 
  private:
   ChunkInfo& Last() { return chunks_.back(); }
-
-  // From where on in the open chunk `size` elements lie in one shard.
-  Elements BehindBorder(Elements size) {
-    const Elements shard = chunk_size_ / options_.shards;
-    const Elements begin = RoundUp(Last().used, options_.align);
-    const Elements border = RoundUp(begin, shard);
-    return border > begin && border < begin + size ? border : begin;
-  }
 
   void Open(Elements size, bool oversize) {
     ids_.emplace_back(static_cast<int32_t>(chunks_.size()));
@@ -112,8 +109,7 @@ Status ValidateChunkSize(Elements chunk_size, const PackOptions& options) {
 Status ValidateWhole(const ParamSpec& param, Elements size, Elements chunk_size,
                      const PackOptions& options) {
   const Elements quantum = WholeQuantum(options);
-  const Elements least =
-      RoundUp(RoundUp(size, options.align) * options.shards, quantum);
+  const Elements least = LeastForWhole(size, options);
   if (chunk_size >= least && chunk_size % quantum == Elements(0)) {
     return OkStatus();
   }
@@ -130,6 +126,11 @@ Status ValidateWhole(const ParamSpec& param, Elements size, Elements chunk_size,
 Elements WholeQuantum(const PackOptions& options) {
   return Elements(std::lcm(ChunkQuantum(options.world).count(),
                            options.align.count() * options.shards));
+}
+
+Elements LeastForWhole(Elements size, const PackOptions& options) {
+  return RoundUp(RoundUp(size, options.align) * options.shards,
+                 WholeQuantum(options));
 }
 
 Status ValidatePackOptions(const PackOptions& options) {
@@ -209,8 +210,22 @@ Result<std::vector<Elements>> GroupSizes(std::span<const ParamSpec> params,
   return sizes;
 }
 
+std::vector<bool> GroupWhole(std::span<const ParamSpec> params,
+                             const ParamGroup& group,
+                             const PackOptions& options) {
+  std::vector<bool> whole;
+  if (options.shards == 1) return whole;
+  for (size_t i = 0; i < group.params.size(); ++i) {
+    if (!params[group.params[i].index()].whole) continue;
+    whole.resize(group.params.size());
+    whole[i] = true;
+  }
+  return whole;
+}
+
 PackCount CountPacking(std::span<const Elements> sizes, Elements chunk_size,
-                       const PackOptions& options) {
+                       const PackOptions& options,
+                       const std::vector<bool>& whole) {
   const Elements quantum = ChunkQuantum(options.world);
   CASTOR_CHECK_GT(chunk_size, Elements(0));
   CASTOR_CHECK_EQ(chunk_size % quantum, Elements(0));
@@ -218,7 +233,8 @@ PackCount CountPacking(std::span<const Elements> sizes, Elements chunk_size,
   int64_t ordinary = 0;
   Elements used;
   bool open = false;
-  for (const Elements size : sizes) {
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const Elements size = sizes[i];
     CASTOR_CHECK_GE(size, Elements(0));
     if (size == Elements(0)) continue;
     if (size > chunk_size) {
@@ -228,7 +244,10 @@ PackCount CountPacking(std::span<const Elements> sizes, Elements chunk_size,
       continue;
     }
     std::optional<Elements> offset;
-    if (open) offset = OffsetFor(used, size, chunk_size, options.align);
+    if (open) {
+      offset = OffsetFor(used, size, !whole.empty() && whole[i], chunk_size,
+                         options);
+    }
     if (!offset) {
       ++ordinary;
       open = true;

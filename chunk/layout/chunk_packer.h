@@ -36,6 +36,9 @@ struct PackOptions {
 // shards are aligned.
 Elements WholeQuantum(const PackOptions& options);
 
+// The least such chunk, each shard of which holds `size` elements.
+Elements LeastForWhole(Elements size, const PackOptions& options);
+
 // InvalidArgument where world or align is out of range, or align is not a
 // multiple of 64.
 Status ValidatePackOptions(const PackOptions& options);
@@ -57,6 +60,12 @@ std::vector<ParamGroup> GroupParams(std::span<const ParamSpec> params);
 Result<std::vector<Elements>> GroupSizes(std::span<const ParamSpec> params,
                                          const ParamGroup& group);
 
+// Which of a group's parameters no border of shards cuts, in its order. Empty:
+// none, as where states are not cut into shards.
+std::vector<bool> GroupWhole(std::span<const ParamSpec> params,
+                             const ParamGroup& group,
+                             const PackOptions& options);
+
 // InvalidArgument where packing `sizes` in chunks of up to `chunk_size` could
 // overflow a sum of elements or bytes: sizes come from files nobody vouches
 // for. REQUIRES: valid options.
@@ -72,10 +81,12 @@ struct PackCount {
 };
 
 // Counts the packing of parameter sizes (in order) at chunk size C in one pass.
-// REQUIRES: valid options, C a positive multiple of Q, sizes >= 0 that
-// ValidatePackSums accepts.
+// `whole`: as GroupWhole has it. REQUIRES: valid options, C a positive multiple
+// of Q, sizes >= 0 that ValidatePackSums accepts; where one stays whole, C is a
+// size that size_family.h allows.
 PackCount CountPacking(std::span<const Elements> sizes, Elements chunk_size,
-                       const PackOptions& options);
+                       const PackOptions& options,
+                       const std::vector<bool>& whole = {});
 
 // Builds the layout; `chunk_sizes[g]` is the C of group g of
 // GroupParams(params). InvalidArgument where a size is not a positive multiple

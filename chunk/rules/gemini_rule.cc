@@ -14,6 +14,7 @@
 #include "chunk/base/check.h"
 #include "chunk/chunk_layout.h"
 #include "chunk/chunk_size_search.h"
+#include "chunk/layout/size_family.h"
 #include "chunk/rules/grid_search.h"
 
 namespace castor {
@@ -160,12 +161,15 @@ Result<std::vector<ChunkSizeCandidate>> GeminiInCastor(
   CASTOR_CHECK_GT(chunk_size, Elements(0));
   CASTOR_CHECK_LE(chunk_size, kMaxRuleElements);
   CASTOR_RETURN_IF_ERROR(ValidatePackOptions(options));
-  const Elements size = RoundUp(chunk_size, ChunkQuantum(options.world));
+  CASTOR_ASSIGN_OR_RETURN(const std::vector<SizeFamily> families,
+                          SizeFamilies(params, options));
   std::vector<ChunkSizeCandidate> rows;
-  for (const ParamGroup& group : GroupParams(params)) {
+  for (const SizeFamily& family : families) {
+    const Elements size =
+        std::max(RoundUp(chunk_size, family.quantum), family.least);
     CASTOR_ASSIGN_OR_RETURN(
         ChunkSizeCandidate row,
-        CostOfChunkSize(params, group, size, options, gathered_slots));
+        CostOfChunkSize(family, size, options, gathered_slots));
     row.reason = "the size of gemini";
     rows.push_back(std::move(row));
   }

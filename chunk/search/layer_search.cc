@@ -75,14 +75,17 @@ class RepeatPacking {
 }  // namespace
 
 std::optional<ModeSearch> SearchLayer(const ModeSearchInput& input) {
-  const std::optional<LayerRepeat> repeat = FindLayerRepeat(input.sizes);
+  if (input.groups.size() != 1 || !input.groups[0].whole.empty()) {
+    return std::nullopt;
+  }
+  const std::span<const Elements> all = input.groups[0].sizes;
+  const std::optional<LayerRepeat> repeat = FindLayerRepeat(all);
   if (!repeat) return std::nullopt;
-  const std::span<const Elements> one = input.sizes.subspan(
+  const std::span<const Elements> one = all.subspan(
       static_cast<size_t>(repeat->first), static_cast<size_t>(repeat->params));
   const std::array<Elements, kMaxChunksPerRepeat> sizes =
       RepeatPacking(one, input.pack).LeastSizes();
-  if (!ValidatePackSums(input.sizes, sizes.front(), input.dtype, input.pack)
-           .ok()) {
+  if (!ValidatePackSums(all, sizes.front(), input.dtype, input.pack).ok()) {
     return std::nullopt;
   }
 

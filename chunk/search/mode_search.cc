@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "chunk/search/family_pieces.h"
 #include "chunk/search/pareto_front.h"
 
 namespace castor {
@@ -35,10 +36,11 @@ ChunkSizeCandidate MakeCandidate(SearchMode mode, const SizePiece& piece,
 
 ChunkSizeCandidate CandidateAt(SearchMode mode, Elements chunk_size,
                                const ModeSearchInput& input) {
-  return MakeCandidate(
-      mode,
-      SweepChunkSizes(input.sizes, chunk_size, chunk_size, input.pack).front(),
-      input);
+  return MakeCandidate(mode,
+                       FamilyPieces(input.groups, chunk_size, chunk_size,
+                                    input.quantum, input.pack)
+                           .front(),
+                       input);
 }
 
 std::vector<ChunkSizeCandidate> FrontOf(

@@ -16,19 +16,21 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/units.h"
 #include "chunk/layout/chunk_packer.h"
+#include "chunk/layout/size_family.h"
 #include "chunk/search/packing_sweep.h"
 #include "chunk/search/search_certificate.h"
 #include "chunk/search/search_result.h"
 
 namespace castor {
 
-// One group, and the sizes it may have. ValidatePackSums accepts `sizes` at
-// `max_size`.
+// The groups of one family (size_family.h), and the sizes it may have.
+// ValidateFamilySums accepts it at `max_size`.
 struct ModeSearchInput {
-  std::span<const Elements> sizes;  // of the parameters, in order
-  Elements payload;                 // their sum
+  std::span<const PackedGroup> groups;
+  Elements payload;  // the sum of all sizes
   DType dtype = DType::kF32;
-  Elements min_size;  // multiples of Q; min_size <= max_size
+  Elements quantum{128};
+  Elements min_size;  // multiples of the quantum; min_size <= max_size
   Elements max_size;
   PackOptions pack;
   int64_t gathered_slots = 3;
@@ -45,8 +47,8 @@ struct ModeSearch {
 ChunkSizeCandidate MakeCandidate(SearchMode mode, const SizePiece& piece,
                                  const ModeSearchInput& input);
 
-// The same for any size. REQUIRES: a positive multiple of Q at which
-// ValidatePackSums accepts `input.sizes`.
+// The same for any size. REQUIRES: a size that the family allows, at which
+// ValidateFamilySums accepts it.
 ChunkSizeCandidate CandidateAt(SearchMode mode, Elements chunk_size,
                                const ModeSearchInput& input);
 
@@ -65,15 +67,16 @@ std::vector<ChunkSizeCandidate> FrontOf(
 // parameters is fixed, so next-fit's chunk count is non-increasing in C there
 // (greedy is optimal for a fixed order) and waste grows with C while the count
 // stays: the optimum is at the left end of a piece of constant count. The
-// search enumerates those pieces (packing_sweep.h) instead of sizes.
+// search enumerates those pieces (family_pieces.h) instead of sizes.
 ModeSearch SearchUniform(const ModeSearchInput& input);
 
 // The certificate of the least waste among `pieces`, which end at `max_size`:
 // the fewest intervals whose bounds still reach it. `payload` is the sum of the
-// parameters' sizes. REQUIRES: pieces as SweepChunkSizes makes them.
+// parameters' sizes. REQUIRES: pieces as FamilyPieces makes them of sizes that
+// are multiples of `quantum`.
 SearchCertificate BuildCertificate(std::span<const SizePiece> pieces,
                                    Elements max_size, Elements payload,
-                                   const PackOptions& options);
+                                   Elements quantum);
 
 // Chunk sizes that hold a layer in a whole number of chunks: where a sequence
 // of sizes repeats back to back (layer_repeat.h), C_m is the least multiple of
@@ -83,8 +86,9 @@ SearchCertificate BuildCertificate(std::span<const SizePiece> pieces,
 //
 // The distinct C_m as candidates and a step of the certificate for every m.
 // `input.min_size` and `input.max_size` do not apply: C_m is what the layer
-// makes it. Empty where no sequence with elements repeats, and where packing
-// the group at C_1, the largest, could overflow a sum of elements or bytes.
+// makes it. Empty where no sequence with elements repeats, where packing the
+// group at C_1, the largest, could overflow a sum of elements or bytes, and for
+// a family of several groups or with parameters that stay whole.
 //
 // C_m is found by bisection: the number of chunks never rises with C while
 // nothing is oversize (greedy is optimal for a fixed order).

@@ -15,8 +15,10 @@ namespace {
 // The sizes in order of size, to see whether one lies between two others.
 class SortedSizes {
  public:
-  explicit SortedSizes(std::span<const Elements> sizes)
-      : sizes_(sizes.begin(), sizes.end()) {
+  explicit SortedSizes(std::span<const PackedGroup> groups) {
+    for (const PackedGroup& group : groups) {
+      sizes_.insert(sizes_.end(), group.sizes.begin(), group.sizes.end());
+    }
     std::sort(sizes_.begin(), sizes_.end());
   }
 
@@ -31,16 +33,17 @@ class SortedSizes {
   std::vector<Elements> sizes_;
 };
 
-Status CheckCover(const SearchCertificate& certificate, Elements quantum) {
-  if (certificate.min_size <= Elements(0) ||
+Status CheckCover(const SearchCertificate& certificate, Elements quantum,
+                  Elements least) {
+  if (certificate.min_size < least ||
       certificate.min_size > certificate.max_size ||
       certificate.min_size % quantum != Elements(0) ||
       certificate.max_size % quantum != Elements(0)) {
     return Malformed(fmt::format(
-        "the certificate's sizes [{}, {}] are not positive multiples of {} in "
-        "order",
+        "the certificate's sizes [{}, {}] are not multiples of {} from {} on, "
+        "in order",
         certificate.min_size.count(), certificate.max_size.count(),
-        quantum.count()));
+        quantum.count(), least.count()));
   }
   Elements next = certificate.min_size;
   for (size_t i = 0; i < certificate.intervals.size(); ++i) {
@@ -65,7 +68,7 @@ Status CheckCover(const SearchCertificate& certificate, Elements quantum) {
 }
 
 Status CheckInterval(size_t index, const CertificateInterval& interval,
-                     std::span<const Elements> sizes, const SortedSizes& sorted,
+                     const SizeFamily& family, const SortedSizes& sorted,
                      const PackOptions& options) {
   if (const auto size = sorted.Between(interval.from, interval.to)) {
     return Malformed(fmt::format(
@@ -73,7 +76,7 @@ Status CheckInterval(size_t index, const CertificateInterval& interval,
         "parameter of {} elements is oversize at one end only",
         index, interval.from.count(), interval.to.count(), size->count()));
   }
-  const PackCount count = CountPacking(sizes, interval.to, options);
+  const PackCount count = CountFamily(family.packed, interval.to, options);
   const int64_t ordinary = count.chunks - count.oversize_chunks;
   if (interval.chunks != ordinary ||
       interval.oversize != count.oversize_allocated) {
@@ -89,21 +92,22 @@ Status CheckInterval(size_t index, const CertificateInterval& interval,
 }  // namespace
 
 Status VerifyCertificate(const SearchCertificate& certificate,
-                         std::span<const Elements> sizes,
-                         const PackOptions& options, Elements best_waste) {
+                         const SizeFamily& family, const PackOptions& options,
+                         Elements best_waste) {
   CASTOR_RETURN_IF_ERROR(ValidatePackOptions(options));
-  // Elements only are added here, whatever their type.
   CASTOR_RETURN_IF_ERROR(
-      ValidatePackSums(sizes, certificate.max_size, DType::kU8, options));
-  CASTOR_RETURN_IF_ERROR(CheckCover(certificate, ChunkQuantum(options.world)));
+      ValidateFamilySums(family, certificate.max_size, options));
+  CASTOR_RETURN_IF_ERROR(CheckCover(certificate, family.quantum, family.least));
 
   Elements payload;
-  for (const Elements size : sizes) payload += size;
-  const SortedSizes sorted(sizes);
+  for (const PackedGroup& group : family.packed) {
+    for (const Elements size : group.sizes) payload += size;
+  }
+  const SortedSizes sorted(family.packed);
   std::optional<Elements> bound;
   for (size_t i = 0; i < certificate.intervals.size(); ++i) {
     const CertificateInterval& interval = certificate.intervals[i];
-    CASTOR_RETURN_IF_ERROR(CheckInterval(i, interval, sizes, sorted, options));
+    CASTOR_RETURN_IF_ERROR(CheckInterval(i, interval, family, sorted, options));
     const Elements waste =
         interval.from * interval.chunks + interval.oversize - payload;
     if (!bound || waste < *bound) bound = waste;
@@ -128,6 +132,18 @@ Status VerifyCertificate(const SearchCertificate& certificate,
         bound->count()));
   }
   return OkStatus();
+}
+
+Status VerifyCertificate(const SearchCertificate& certificate,
+                         std::span<const Elements> sizes,
+                         const PackOptions& options, Elements best_waste) {
+  CASTOR_RETURN_IF_ERROR(ValidatePackOptions(options));
+  SizeFamily family;
+  family.dtype = DType::kU8;  // elements only are added, whatever their type
+  family.packed.push_back({{sizes.begin(), sizes.end()}});
+  family.quantum = ChunkQuantum(options.world);
+  family.least = family.quantum;
+  return VerifyCertificate(certificate, family, options, best_waste);
 }
 
 }  // namespace castor

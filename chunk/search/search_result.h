@@ -62,7 +62,7 @@ struct ModeResult {
   std::variant<SearchCertificate, LayerCertificate> certificate;
 };
 
-// The answer for one group.
+// The answer for one family of groups (size_family.h).
 struct GroupSearchResult {
   DType dtype = DType::kF32;
   bool trainable = true;
@@ -84,7 +84,7 @@ struct GroupSearchResult {
 };
 
 struct SearchResult {
-  std::vector<GroupSearchResult> groups;  // as GroupParams orders them
+  std::vector<GroupSearchResult> groups;  // as SizeFamilies orders them
   // Why `recommended` was chosen, for people.
   std::string recommended_rule;
 };

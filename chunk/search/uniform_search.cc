@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "chunk/base/check.h"
+#include "chunk/search/family_pieces.h"
 #include "chunk/search/mode_search.h"
 #include "chunk/search/pareto_front.h"
 
@@ -51,9 +52,8 @@ size_t LeastWaste(std::span<const SizePiece> pieces) {
 
 SearchCertificate BuildCertificate(std::span<const SizePiece> pieces,
                                    Elements max_size, Elements payload,
-                                   const PackOptions& options) {
+                                   Elements quantum) {
   CASTOR_CHECK(!pieces.empty());
-  const Elements quantum = ChunkQuantum(options.world);
   Elements best = pieces.front().AllocatedAtFrom();
   for (const SizePiece& piece : pieces) {
     best = std::min(best, piece.AllocatedAtFrom());
@@ -84,11 +84,11 @@ SearchCertificate BuildCertificate(std::span<const SizePiece> pieces,
 }
 
 ModeSearch SearchUniform(const ModeSearchInput& input) {
-  const std::vector<SizePiece> pieces =
-      SweepChunkSizes(input.sizes, input.min_size, input.max_size, input.pack);
+  const std::vector<SizePiece> pieces = FamilyPieces(
+      input.groups, input.min_size, input.max_size, input.quantum, input.pack);
   const size_t best = LeastWaste(pieces);
   SearchCertificate certificate =
-      BuildCertificate(pieces, input.max_size, input.payload, input.pack);
+      BuildCertificate(pieces, input.max_size, input.payload, input.quantum);
   ModeSearch search;
   search.candidates = CandidatesOf(pieces, best, input);
   search.result.mode = SearchMode::kUniform;

@@ -131,6 +131,8 @@ SearchOptions SearchOf(const SearchQuestion& question,
           .front();
   search.min_chunk = bounds.least;
   search.max_chunk = bounds.most;
+  // As an engine that shards optimizer states over all ranks.
+  search.pack.shards = search.pack.world;
   return search;
 }
 

@@ -16,6 +16,7 @@
 #include "chunk/base/dtype.h"
 #include "chunk/chunk_size_search.h"
 #include "chunk/layout/chunk_packer.h"
+#include "chunk/layout/size_family.h"
 #include "chunk/layout_file.h"
 #include "chunk/text/quote.h"
 #include "chunk/text/units_text.h"
@@ -34,125 +35,27 @@ PackOptions PackingOf(const ZeroOptions& options, int world) {
   return pack;
 }
 
-// Elements that a chunk of the group has at least, so that each of its shards
-// holds the largest parameter that stays whole; 0: there is none.
-Elements LeastForWhole(std::span<const ParamSpec> params,
-                       const ParamGroup& group, std::span<const Elements> sizes,
-                       const PackOptions& pack) {
-  Elements largest;
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    if (params[group.params[i].index()].whole) {
-      largest = std::max(largest, sizes[i]);
-    }
-  }
-  if (pack.shards == 1) return Elements(0);
-  return RoundUp(RoundUp(largest, pack.align) * pack.shards,
-                 WholeQuantum(pack));
-}
-
-// Groups that differ in what their optimizers keep alone, and so have chunks of
-// one size.
-std::vector<std::vector<size_t>> KindsOf(std::span<const ParamGroup> groups) {
-  std::vector<std::vector<size_t>> kinds;
-  for (size_t g = 0; g < groups.size(); ++g) {
-    const auto kind = std::find_if(
-        kinds.begin(), kinds.end(), [&](const std::vector<size_t>& of_kind) {
-          const ParamGroup& other = groups[of_kind.front()];
-          return other.dtype == groups[g].dtype &&
-                 other.trainable == groups[g].trainable;
-        });
-    if (kind == kinds.end()) {
-      kinds.push_back({g});
-    } else {
-      kind->push_back(g);
-    }
-  }
-  return kinds;
-}
-
 Result<std::vector<Elements>> GivenSizes(std::span<const ParamSpec> params,
                                          Bytes chunk_size,
                                          const PackOptions& pack) {
-  const int world = pack.world;
-  const std::vector<ParamGroup> groups = GroupParams(params);
-  std::vector<Elements> quanta(groups.size(), ChunkQuantum(world));
-  for (const std::vector<size_t>& kind : KindsOf(groups)) {
-    for (const size_t g : kind) {
-      CASTOR_ASSIGN_OR_RETURN(const std::vector<Elements> of_group,
-                              GroupSizes(params, groups[g]));
-      if (LeastForWhole(params, groups[g], of_group, pack) == Elements(0)) {
-        continue;
-      }
-      for (const size_t other : kind) quanta[other] = WholeQuantum(pack);
-    }
-  }
+  CASTOR_ASSIGN_OR_RETURN(const std::vector<SizeFamily> families,
+                          SizeFamilies(params, pack));
   std::vector<Elements> sizes;
-  for (const ParamGroup& group : groups) {
+  for (const SizeFamily& family : families) {
     const Elements size =
-        RoundDown(Elements(chunk_size.count() * 8 / DTypeBits(group.dtype)),
-                  quanta[sizes.size()]);
+        RoundDown(Elements(chunk_size.count() * 8 / DTypeBits(family.dtype)),
+                  family.quantum);
     if (size <= Elements(0)) {
       return InvalidArgument(fmt::format(
           "chunks of {} bytes are too small: {} ranks need at least {} bytes "
           "of {}",
-          chunk_size.count(), world,
-          BytesOf(ChunkQuantum(world), group.dtype).count(),
-          DTypeName(group.dtype)));
+          chunk_size.count(), pack.world,
+          BytesOf(family.quantum, family.dtype).count(),
+          DTypeName(family.dtype)));
     }
     sizes.push_back(size);
   }
-  return sizes;
-}
-
-// Where parameters stay whole, or a kind has several groups, the size among a
-// number of even ones of which packing allocates least. The search knows
-// neither borders in chunks nor such groups.
-Status FitWhole(std::span<const ParamSpec> params, const ChunkBounds& bounds,
-                const PackOptions& pack, std::vector<Elements>& sizes) {
-  constexpr int kTried = 64;
-  const std::vector<ParamGroup> groups = GroupParams(params);
-  const std::vector<std::vector<size_t>> kinds = KindsOf(groups);
-  std::vector<Elements> least(kinds.size());
-  for (size_t k = 0; k < kinds.size(); ++k) {
-    for (const size_t g : kinds[k]) {
-      CASTOR_ASSIGN_OR_RETURN(const std::vector<Elements> of_group,
-                              GroupSizes(params, groups[g]));
-      least[k] =
-          std::max(least[k], LeastForWhole(params, groups[g], of_group, pack));
-    }
-    // Packing of others is tried with sizes that it accepts.
-    if (least[k] == Elements(0)) continue;
-    for (const size_t g : kinds[k]) sizes[g] = least[k];
-  }
-  for (size_t k = 0; k < kinds.size(); ++k) {
-    const bool whole = least[k] > Elements(0);
-    if (!whole && kinds[k].size() == 1) continue;
-    const Elements quantum =
-        whole ? WholeQuantum(pack) : ChunkQuantum(pack.world);
-    const auto in_elements = [&](Bytes bytes) {
-      return Elements(bytes.count() * 8 /
-                      DTypeBits(groups[kinds[k].front()].dtype));
-    };
-    const Elements from =
-        std::max({least[k], in_elements(bounds.least), quantum});
-    const Elements to = std::max(from, in_elements(bounds.most));
-    std::vector<Elements> tried = sizes;
-    std::optional<Elements> allocated;
-    for (int i = 0; i <= kTried; ++i) {
-      const Elements size = RoundUp(from + (to - from) / kTried * i, quantum);
-      for (const size_t g : kinds[k]) tried[g] = size;
-      CASTOR_ASSIGN_OR_RETURN(const ChunkLayout layout,
-                              PackChunks(params, tried, pack));
-      Elements takes;
-      for (const size_t g : kinds[k]) {
-        takes += layout.allocated(static_cast<int32_t>(g));
-      }
-      if (allocated && takes >= *allocated) continue;
-      allocated = takes;
-      for (const size_t g : kinds[k]) sizes[g] = size;
-    }
-  }
-  return OkStatus();
+  return SizesOfGroups(families, sizes);
 }
 
 // A layout that was made elsewhere leaves parameters whole, too.
@@ -187,13 +90,14 @@ Result<std::vector<Elements>> SearchedSizes(std::span<const ParamSpec> params,
   search.min_chunk = bounds.least;
   search.max_chunk = bounds.most;
   search.modes = {SearchMode::kUniform, SearchMode::kLayer};
+  CASTOR_ASSIGN_OR_RETURN(const std::vector<SizeFamily> families,
+                          SizeFamilies(params, pack));
   CASTOR_ASSIGN_OR_RETURN(SearchResult found, SearchChunkSize(params, search));
   std::vector<Elements> sizes;
   for (const GroupSearchResult& group : found.groups) {
     sizes.push_back(group.recommended.chunk_size);
   }
-  CASTOR_RETURN_IF_ERROR(FitWhole(params, bounds, pack, sizes));
-  return sizes;
+  return SizesOfGroups(families, sizes);
 }
 
 // Whether options leave the chunk size to be searched, and nothing says up to

@@ -38,9 +38,9 @@ std::vector<NaiveCost> BruteForce(const std::vector<Elements>& sizes,
   const std::vector<NaiveChunk> together =
       NaivePacking(sizes, int64_t{1} << 40, world, align);
   const int64_t packed = together.empty() ? 0 : together[0].used;
-  if (!costs.empty() && packed < costs.front().chunk_size) {
-    const int64_t size = std::max(NaiveRoundUp(packed, quantum), quantum);
-    costs = {NaiveCostOf(sizes, size, world, align)};
+  const int64_t alone = std::max(NaiveRoundUp(packed, quantum), quantum);
+  if (!costs.empty() && alone < costs.front().chunk_size) {
+    costs = {NaiveCostOf(sizes, alone, world, align)};
   }
   return costs;
 }

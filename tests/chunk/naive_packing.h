@@ -36,10 +36,20 @@ inline int64_t NaiveRoundUp(int64_t value, int64_t multiple) {
   return value;
 }
 
-// REQUIRES: sizes >= 0, chunk_size a positive multiple of 128 * world.
-inline std::vector<NaiveChunk> NaivePacking(const std::vector<Elements>& sizes,
-                                            int64_t chunk_size, int world,
-                                            int64_t align) {
+// `whole`, by parameter: no border of `shards` equal parts of a chunk cuts it.
+// REQUIRES: sizes >= 0, chunk_size a positive multiple of 128 * world, and of
+// shards; what stays whole fits a part.
+inline std::vector<NaiveChunk> NaivePacking(
+    const std::vector<Elements>& sizes, int64_t chunk_size, int world,
+    int64_t align, int64_t shards = 1, const std::vector<bool>& whole = {}) {
+  const auto offset_for = [&](size_t i, int64_t used) {
+    int64_t offset = NaiveRoundUp(used, align);
+    if (whole.empty() || !whole[i]) return offset;
+    const int64_t last = sizes[i].count() - 1;
+    const int64_t part = chunk_size / shards;
+    while (offset / part != (offset + last) / part) offset += align;
+    return offset;
+  };
   std::vector<NaiveChunk> chunks;
   for (size_t i = 0; i < sizes.size(); ++i) {
     const int64_t size = sizes[i].count();
@@ -57,7 +67,7 @@ inline std::vector<NaiveChunk> NaivePacking(const std::vector<Elements>& sizes,
       continue;
     }
     if (!chunks.empty() && !chunks.back().closed &&
-        NaiveRoundUp(chunks.back().used, align) + size > chunk_size) {
+        offset_for(i, chunks.back().used) + size > chunk_size) {
       chunks.back().closed = true;
     }
     if (chunks.empty() || chunks.back().closed) {
@@ -67,7 +77,7 @@ inline std::vector<NaiveChunk> NaivePacking(const std::vector<Elements>& sizes,
     }
     NaiveChunk& open = chunks.back();
     open.params.push_back(i);
-    open.offsets.push_back(NaiveRoundUp(open.used, align));
+    open.offsets.push_back(offset_for(i, open.used));
     open.used = open.offsets.back() + size;
   }
   return chunks;

@@ -190,10 +190,12 @@ TEST(VerifyLayerCertificateTest, RefusesATamperedFieldAnywhere) {
     for (int i = 0; i < 3; ++i) {
       sizes.insert(sizes.end(), layer.begin(), layer.end());
     }
+    const std::vector<PackedGroup> groups = {{sizes}};
     ModeSearchInput input;
-    input.sizes = sizes;
+    input.groups = groups;
     for (const Elements size : sizes) input.payload += size;
     input.dtype = DType::kU8;
+    input.quantum = quantum;
     input.min_size = quantum;
     input.max_size = quantum;
     input.pack = options;

@@ -28,17 +28,19 @@
 namespace castor {
 namespace {
 
-ModeSearchInput InputOf(std::span<const Elements> sizes,
-                        const PackOptions& pack) {
+std::optional<ModeSearch> Search(const std::vector<Elements>& sizes,
+                                 const PackOptions& pack) {
+  const std::vector<PackedGroup> groups = {{sizes}};
   ModeSearchInput input;
-  input.sizes = sizes;
+  input.groups = groups;
   for (const Elements size : sizes) input.payload += size;
   input.dtype = DType::kBF16;
   // Neither of them applies.
   input.min_size = ChunkQuantum(pack.world) * 5;
   input.max_size = ChunkQuantum(pack.world) * 6;
+  input.quantum = ChunkQuantum(pack.world);
   input.pack = pack;
-  return input;
+  return SearchLayer(input);
 }
 
 int64_t LargestOf(const std::vector<Elements>& sizes) {
@@ -154,7 +156,7 @@ TEST(LayerSearchTest, EqualsBruteForceOnRandomLists) {
 
     SCOPED_TRACE(testing::Message() << "round " << round);
     const std::optional<LayerRepeat> repeat = FindLayerRepeat(sizes);
-    const std::optional<ModeSearch> found = SearchLayer(InputOf(sizes, pack));
+    const std::optional<ModeSearch> found = Search(sizes, pack);
     ASSERT_EQ(found.has_value(), repeat.has_value());
     if (!found) continue;
     ++searched;
@@ -177,8 +179,7 @@ TEST(LayerSearchTest, EqualsBruteForceOnPublicModels) {
       if (combination++ % std::max(2, TestStride()) != 0) continue;
       SCOPED_TRACE(testing::Message()
                    << shape.name << " on " << pack.world << " ranks");
-      const std::optional<ModeSearch> found =
-          SearchLayer(InputOf(shape.sizes, pack));
+      const std::optional<ModeSearch> found = Search(shape.sizes, pack);
       ASSERT_TRUE(found.has_value());
       const std::vector<Elements> one = OneRepeat(shape.sizes, shape.repeat);
       ExpectFound(
@@ -193,7 +194,7 @@ TEST(LayerSearchTest, EqualsBruteForceOnPublicModels) {
 
 TEST(LayerSearchTest, ALayerOfLlamaIsOneChunkOfItsSizeAndWastesAlmostNothing) {
   const std::vector<Elements> sizes = LlamaSizes({});
-  const ModeSearch found = SearchLayer(InputOf(sizes, {})).value();
+  const ModeSearch found = Search(sizes, {}).value();
   const auto& steps =
       std::get<LayerCertificate>(found.result.certificate).steps;
   // Nine tensors, all multiples of 128.
@@ -210,8 +211,20 @@ TEST(LayerSearchTest, ALayerOfLlamaIsOneChunkOfItsSizeAndWastesAlmostNothing) {
 
 TEST(LayerSearchTest, IsEmptyWhereNothingRepeats) {
   const std::vector<Elements> sizes = {Elements(1), Elements(2), Elements(3)};
-  EXPECT_FALSE(SearchLayer(InputOf(sizes, {})).has_value());
-  EXPECT_FALSE(SearchLayer(InputOf({}, {})).has_value());
+  EXPECT_FALSE(Search(sizes, {}).has_value());
+  EXPECT_FALSE(Search({}, {}).has_value());
+}
+
+TEST(LayerSearchTest, IsEmptyForSeveralGroupsAndForWhatStaysWhole) {
+  const std::vector<Elements> sizes(4, Elements(128));
+  ModeSearchInput input;
+  input.payload = Elements(1024);
+  const std::vector<PackedGroup> several = {{sizes}, {sizes}};
+  input.groups = several;
+  EXPECT_FALSE(SearchLayer(input).has_value());
+  const std::vector<PackedGroup> whole = {{sizes, {true, false, true, false}}};
+  input.groups = whole;
+  EXPECT_FALSE(SearchLayer(input).has_value());
 }
 
 TEST(LayerSearchTest, IsEmptyWhereItsSumsCouldOverflow) {
@@ -219,10 +232,10 @@ TEST(LayerSearchTest, IsEmptyWhereItsSumsCouldOverflow) {
   const Elements huge(std::numeric_limits<int64_t>::max() / 64 / 5 * 2);
   const std::vector<Elements> sizes = {huge, huge};
   ASSERT_THAT(ValidatePackSums(sizes, Elements(128), DType::kBF16, {}), IsOk());
-  EXPECT_FALSE(SearchLayer(InputOf(sizes, {})).has_value());
+  EXPECT_FALSE(Search(sizes, {}).has_value());
   const Elements large = huge / 2;
   const std::vector<Elements> less = {large, large};
-  EXPECT_TRUE(SearchLayer(InputOf(less, {})).has_value());
+  EXPECT_TRUE(Search(less, {}).has_value());
 }
 
 }  // namespace

@@ -42,7 +42,9 @@ TEST(MakeCandidateTest, CountsEveryCostFromWhatIsPacked) {
 }
 
 TEST(MakeCandidateTest, NothingWastesNothing) {
+  const std::vector<PackedGroup> nothing(1);
   ModeSearchInput input;
+  input.groups = nothing;
   const ChunkSizeCandidate candidate =
       CandidateAt(SearchMode::kUniform, Elements(128), input);
   EXPECT_EQ(candidate.chunks, 0);

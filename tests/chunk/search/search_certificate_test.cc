@@ -87,8 +87,9 @@ TEST(VerifyCertificateTest, RefusesOtherParameters) {
   sizes[0] += Elements(1);
   EXPECT_THAT(VerifyCertificate(ByHand(), sizes, {}, Elements(346)),
               StatusIs(ErrorCode::kMalformed));
-  EXPECT_THAT(VerifyCertificate(ByHand(), {}, {}, Elements(346)),
-              StatusIs(ErrorCode::kMalformed));
+  EXPECT_THAT(
+      VerifyCertificate(ByHand(), std::vector<Elements>(), {}, Elements(346)),
+      StatusIs(ErrorCode::kMalformed));
 }
 
 TEST(VerifyCertificateTest, RefusesOtherOptions) {

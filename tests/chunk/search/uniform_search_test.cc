@@ -24,7 +24,7 @@ SizePiece Piece(int64_t from, int64_t chunks, int64_t oversize_chunks = 0,
 TEST(CertificateBuilderTest, OnePieceIsOneInterval) {
   const std::vector<SizePiece> pieces = {Piece(256, 3)};
   const SearchCertificate certificate =
-      BuildCertificate(pieces, Elements(1024), Elements(700), {});
+      BuildCertificate(pieces, Elements(1024), Elements(700), Elements(128));
   EXPECT_EQ(certificate.min_size, Elements(256));
   EXPECT_EQ(certificate.max_size, Elements(1024));
   EXPECT_EQ(certificate.lower_bound_waste, Elements(68));
@@ -42,7 +42,7 @@ TEST(CertificateBuilderTest, MergesPiecesWhileTheBoundStillReachesTheBest) {
   const std::vector<SizePiece> pieces = {Piece(128, 10), Piece(256, 5),
                                          Piece(384, 3), Piece(640, 2)};
   const SearchCertificate certificate =
-      BuildCertificate(pieces, Elements(1280), Elements(1000), {});
+      BuildCertificate(pieces, Elements(1280), Elements(1000), Elements(128));
   EXPECT_EQ(certificate.lower_bound_waste, Elements(152));
   ASSERT_EQ(certificate.intervals.size(), 4u);
 
@@ -50,7 +50,7 @@ TEST(CertificateBuilderTest, MergesPiecesWhileTheBoundStillReachesTheBest) {
   const std::vector<SizePiece> merged = {Piece(128, 10), Piece(256, 5),
                                          Piece(384, 4), Piece(896, 1)};
   const SearchCertificate smaller =
-      BuildCertificate(merged, Elements(1280), Elements(800), {});
+      BuildCertificate(merged, Elements(1280), Elements(800), Elements(128));
   ASSERT_EQ(smaller.intervals.size(), 3u);
   EXPECT_EQ(smaller.intervals[1].from, Elements(256));
   EXPECT_EQ(smaller.intervals[1].to, Elements(768));
@@ -61,7 +61,7 @@ TEST(CertificateBuilderTest, AnIntervalHasOneOversizeSet) {
   const std::vector<SizePiece> pieces = {
       Piece(128, 100, 2, 1000), Piece(256, 100, 1, 600), Piece(384, 1, 0, 0)};
   const SearchCertificate certificate =
-      BuildCertificate(pieces, Elements(512), Elements(300), {});
+      BuildCertificate(pieces, Elements(512), Elements(300), Elements(128));
   ASSERT_EQ(certificate.intervals.size(), 3u);
   EXPECT_EQ(certificate.intervals[0].to, Elements(128));
   EXPECT_EQ(certificate.intervals[0].oversize, Elements(1000));

@@ -10,14 +10,18 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
+#include "chunk/chunk_size_search.h"
+#include "chunk/layout/size_family.h"
 #include "chunk/layout_file.h"
 #include "chunk/param_spec.h"
 #include "chunk/search/chunk_bounds.h"
+#include "chunk/search/search_certificate.h"
 #include "collectives/sealing/seal_plan.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -143,6 +147,42 @@ TEST(LayoutChoiceTest, ALargerBudgetNeverFailsWhereASmallerOneFits) {
     }
   }
   EXPECT_GT(turned, TestRounds(20));
+}
+
+TEST(LayoutChoiceTest, WhatStaysWholeGetsTheSizesThatASearchRecommends) {
+  std::vector<ParamSpec> params = Params(40, 300'000);
+  for (size_t p = 0; p < params.size(); ++p) {
+    params[p].shape = {static_cast<int64_t>(1000 + p * p * 701)};
+    params[p].whole = p % 3 == 0;
+    params[p].states = p % 3 == 0 ? 1 : 2;  // Muon for these, else AdamW
+  }
+  ZeroOptions options;
+  options.stage = 1;
+  const int world = 4;
+  const Result<ChunkLayout> chosen = Chosen(params, options, world);
+  ASSERT_THAT(chosen, IsOk());
+
+  SearchOptions search;
+  search.pack = {.world = world, .align = options.align, .shards = world};
+  const ChunkBounds bounds = BoundsFor(params, options, world, GiB(1)).front();
+  search.min_chunk = bounds.least;
+  search.max_chunk = bounds.most;
+  search.modes = {SearchMode::kUniform, SearchMode::kLayer};
+  const SearchResult found = SearchChunkSize(params, search).value();
+  ASSERT_EQ(found.groups.size(), 1u);
+  ASSERT_EQ(chosen->groups().size(), 2u);
+  for (const GroupInfo& group : chosen->groups()) {
+    EXPECT_EQ(group.chunk_size, found.groups[0].recommended.chunk_size);
+  }
+  EXPECT_EQ(chosen->allocated_bytes(),
+            BytesOf(found.groups[0].recommended.allocated, DType::kF32));
+  const std::vector<SizeFamily> families =
+      SizeFamilies(params, search.pack).value();
+  EXPECT_THAT(
+      VerifyCertificate(
+          std::get<SearchCertificate>(found.groups[0].modes.at(0).certificate),
+          families[0], search.pack, found.groups[0].best.waste),
+      IsOk());
 }
 
 TEST(LayoutChoiceTest, SaysWhatAGivenChunkSizeWastes) {

@@ -15,7 +15,7 @@
 #include "chunk/base/dtype.h"
 #include "chunk/chunk_layout.h"
 #include "chunk/chunk_size_search.h"
-#include "chunk/layout/chunk_packer.h"
+#include "chunk/layout/size_family.h"
 #include "chunk/layout_file.h"
 #include "chunk/param_spec.h"
 #include "chunk/text/units_text.h"
@@ -167,30 +167,31 @@ Result<SearchChoice> MakeChoice(const SearchReport& report,
   const std::optional<Bytes> chunk = report.request.chunk;
   const SearchOptions& search = report.search;
   CASTOR_CHECK(chunk.has_value() == (pick == ChoicePick::kChunk));
-  const std::vector<ParamGroup> groups = GroupParams(report.model.params);
-  CASTOR_CHECK_EQ(groups.size(), report.result.groups.size());
+  CASTOR_ASSIGN_OR_RETURN(const std::vector<SizeFamily> families,
+                          SizeFamilies(report.model.params, search.pack));
+  CASTOR_CHECK_EQ(families.size(), report.result.groups.size());
   std::vector<ChunkSizeCandidate> chosen;
   std::vector<Elements> chunk_sizes;
-  for (size_t g = 0; g < groups.size(); ++g) {
-    const GroupSearchResult& found = report.result.groups[g];
+  for (size_t f = 0; f < families.size(); ++f) {
+    const GroupSearchResult& found = report.result.groups[f];
     if (pick != ChoicePick::kChunk) {
       chosen.push_back(pick == ChoicePick::kBest ? found.best
                                                  : found.recommended);
     } else {
-      const Elements quantum = ChunkQuantum(search.pack.world);
+      const Elements quantum = families[f].quantum;
       const Elements size =
-          quantum *
-          std::max<int64_t>(1, CeilDiv(*chunk, BytesOf(quantum, found.dtype)));
-      CASTOR_ASSIGN_OR_RETURN(
-          ChunkSizeCandidate candidate,
-          CostOfChunkSize(report.model.params, groups[g], size, search.pack,
-                          search.gathered_slots));
+          std::max(quantum * CeilDiv(*chunk, BytesOf(quantum, found.dtype)),
+                   families[f].least);
+      CASTOR_ASSIGN_OR_RETURN(ChunkSizeCandidate candidate,
+                              CostOfChunkSize(families[f], size, search.pack,
+                                              search.gathered_slots));
       candidate.reason = "as given";
       if (candidate.chunk_bytes != *chunk) {
         notes->push_back(fmt::format(
-            "--chunk {} is no multiple of {} elements; chunks of {} are {}",
-            FormatSizeExact(*chunk), quantum.count(), GroupName(found),
-            FormatSizeExact(candidate.chunk_bytes)));
+            "--chunk {} is no multiple of {} elements from {} on; chunks of {} "
+            "are {}",
+            FormatSizeExact(*chunk), quantum.count(), families[f].least.count(),
+            GroupName(found), FormatSizeExact(candidate.chunk_bytes)));
       }
       chosen.push_back(std::move(candidate));
     }
@@ -198,7 +199,8 @@ Result<SearchChoice> MakeChoice(const SearchReport& report,
   }
   CASTOR_ASSIGN_OR_RETURN(
       ChunkLayout layout,
-      PackChunks(report.model.params, chunk_sizes, search.pack));
+      PackChunks(report.model.params, SizesOfGroups(families, chunk_sizes),
+                 search.pack));
   return SearchChoice{std::move(chosen), std::move(layout)};
 }
 

@@ -19,6 +19,8 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "chunk/layout/chunk_packer.h"
+#include "chunk/layout/size_family.h"
+#include "chunk/param_spec.h"
 #include "chunk/search/layer_certificate.h"
 #include "chunk/search/search_certificate.h"
 #include "chunk/text/json_value.h"
@@ -31,6 +33,7 @@ namespace {
 // What a document was made from: one group of parameters, in order.
 struct SearchedModel {
   std::vector<int64_t> sizes;
+  std::vector<bool> whole;  // by parameter
   int64_t world = 1;
   int64_t align = 64;
   int64_t bytes_each = 4;
@@ -53,10 +56,16 @@ Packed PackAgain(const SearchedModel& model, int64_t chunk_size) {
   const int64_t q = 128 * model.world;
   Packed packed;
   int64_t end = chunk_size;  // of the last parameter in the open chunk
-  for (const int64_t size : model.sizes) {
+  for (size_t i = 0; i < model.sizes.size(); ++i) {
+    const int64_t size = model.sizes[i];
     if (size == 0) continue;
     const bool oversize = size > chunk_size;
-    const int64_t start = RoundedUp(end, model.align);
+    int64_t start = RoundedUp(end, model.align);
+    if (model.whole[i]) {
+      const int64_t shard = chunk_size / model.world;
+      const int64_t border = (start / shard + 1) * shard;
+      if (start + size > border) start = RoundedUp(start, shard);
+    }
     if (!oversize && start + size <= chunk_size) {
       end = start + size;
       continue;
@@ -127,6 +136,17 @@ void CheckFront(const JsonValue& document) {
   }
 }
 
+// The model as the library knows it.
+std::vector<ParamSpec> SpecsOf(const SearchedModel& model) {
+  std::vector<ParamSpec> specs;
+  for (size_t i = 0; i < model.sizes.size(); ++i) {
+    ParamSpec& spec = specs.emplace_back();
+    spec.shape = {model.sizes[i]};
+    spec.whole = model.whole[i];
+  }
+  return specs;
+}
+
 // The proof, rebuilt from what is printed, is one.
 void CheckCertificate(const JsonValue& proof, const SearchedModel& model,
                       int64_t best_waste) {
@@ -136,6 +156,7 @@ void CheckCertificate(const JsonValue& proof, const SearchedModel& model,
   PackOptions pack;
   pack.world = static_cast<int>(model.world);
   pack.align = Elements(model.align);
+  pack.shards = pack.world;
   const Elements bound(proof["lower_bound_waste_elements"].integer());
   EXPECT_EQ(proof["optimal"], bound == Elements(best_waste));
   Status status;
@@ -152,7 +173,11 @@ void CheckCertificate(const JsonValue& proof, const SearchedModel& model,
     certificate.max_size = certificate.intervals.back().to;
     certificate.lower_bound_waste = bound;
     certificate.optimal = proof["optimal"].boolean();
-    status = VerifyCertificate(certificate, sizes, pack, Elements(best_waste));
+    const std::vector<SizeFamily> families =
+        SizeFamilies(SpecsOf(model), pack).value();
+    ASSERT_EQ(families.size(), 1u);
+    status =
+        VerifyCertificate(certificate, families[0], pack, Elements(best_waste));
   } else {
     LayerCertificate certificate;
     const JsonValue& repeat = proof["repeat"];
@@ -222,9 +247,12 @@ TEST(CastorSearchRandomTest, AgreesWithASecondPackerOnRandomLists) {
         sizes.insert(sizes.end(), layer.begin(), layer.end());
       }
     }
+    // In every third list an optimizer updates some parameters as a whole.
+    std::vector<bool> whole;
     for (size_t i = 0; i < sizes.size(); ++i) {
-      list +=
-          "p" + std::to_string(i) + "\t" + std::to_string(sizes[i]) + "\tF32\n";
+      whole.push_back(round % 3 == 0 && sizes[i] < 3000 && random() % 2 == 0);
+      list += "p" + std::to_string(i) + "\t" + std::to_string(sizes[i]) +
+              "\tF32" + (whole.back() ? "\twhole\n" : "\n");
     }
     const int64_t world = 1 + static_cast<int64_t>(random() % 3);
     const int64_t align = random() % 2 == 0 ? 64 : 192;
@@ -237,6 +265,7 @@ TEST(CastorSearchRandomTest, AgreesWithASecondPackerOnRandomLists) {
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
     CheckDocument(ParseJson(outcome.out).value(),
                   {.sizes = sizes,
+                   .whole = whole,
                    .world = world,
                    .align = align,
                    .bytes_each = 4,
