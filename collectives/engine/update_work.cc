@@ -40,6 +40,15 @@ Status ProgramUpdate::TakeOutcome(bool* wrote) {
   return std::exchange(failure_, OkStatus());
 }
 
+void UpdateWork::Place(const StateBytes& at) {
+  grad = at.passing != nullptr ? at.passing : at.of(StateKind::kGrad);
+  param = at.of(StateKind::kParam);
+  master = at.of(StateKind::kMaster);
+  for (int i = 0; i < kMaxOptimizerStates; ++i) {
+    states[static_cast<size_t>(i)] = at.of(OptimizerState(i));
+  }
+}
+
 void UpdateWork::Run(WorkerPool& workers) const {
   if (program != nullptr) return RunProgram();
   int64_t written = 0;

@@ -79,16 +79,9 @@ struct UpdateWork {
   // Of the optimizer's, null where it has none.
   std::array<std::byte*, kMaxOptimizerStates> states = {};
 
-  // Where the data of each state is: null where the chunk does not have it.
-  template <typename DataOf>
-  void Place(const DataOf& data) {
-    grad = data(StateKind::kGrad);
-    param = data(StateKind::kParam);
-    master = data(StateKind::kMaster);
-    for (int i = 0; i < kMaxOptimizerStates; ++i) {
-      states[static_cast<size_t>(i)] = data(OptimizerState(i));
-    }
-  }
+  // Takes the places of all states. A gradient on its way goes before the one
+  // at home.
+  void Place(const StateBytes& at);
 
   // On the host, where the buffers are.
   void Run(WorkerPool& workers) const;

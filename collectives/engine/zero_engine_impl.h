@@ -13,7 +13,8 @@
 //                     reuse (gradients written over parameters).
 //   at its end        deposit (the way of a reduced gradient to its home), norm
 //                     (sums of squares), step (agreement), update (the
-//                     optimizer), turns and waiting (ranks that lack
+//                     optimizer), passes (deposits, squares and updates where
+//                     states live), turns and waiting (ranks that lack
 //                     gradients).
 //   between steps     values (read, written, their digest), write_back (what
 //                     the trainer changed), save and load (checkpoints), park
@@ -376,14 +377,7 @@ class ZeroEngine::Impl final : public ChunkSource {
 
   // The reduced gradient of `range` goes from device memory at `from` to its
   // home. Returns when `from` may be reused.
-  Event Deposit(ChunkId chunk, const std::byte* from, const Event& reduced);
-  Event DepositOnDevice(ChunkId chunk, const std::byte* from,
-                        const Event& reduced, bool first);
-  Event DepositOnHost(ChunkId chunk, const std::byte* from,
-                      const Event& reduced, bool first);
-  // Adds the part of a gradient that lies within one piece to the sum so far.
-  Event AddOnHost(ChunkId chunk, ShardRange range, const std::byte* from,
-                  const Event& reduced);
+  Event Deposit(ChunkId chunk, std::byte* from, const Event& reduced);
 
   // reuse
   bool grads_in_place() const { return options_.grad_mode == GradMode::kReuse; }
@@ -403,17 +397,36 @@ class ZeroEngine::Impl final : public ChunkSource {
   }
   // Takes parameters that were lost, and not updated, from their masters.
   void RestoreHome(ChunkId chunk);
-  void RestoreOnHost(ChunkId chunk, ShardRange range);
   void RestoreLostHomes();
+
+  // passes
+  // Queues the pass in either place, behind all that it has to wait for.
+  // Returns when what is passing may be reused.
+  Event RunAtHome(internal::HomePass pass);
+  Event RunOnDevice(internal::HomePass& pass);
+  // `part`: within one piece of each state.
+  Event RunOnHost(internal::HomePass& pass, ShardRange part);
+  // An update begins on the lane: records and counts it. Null for other passes.
+  std::shared_ptr<RunEvent> BeginUpdate(const internal::HomePass& pass,
+                                        ShardRange part, Lane& lane);
+  // Queues a pass over host memory that the chunk's states are in, of so many
+  // bytes read and written.
+  void QueuePass(ChunkId chunk, HostPass pass, Bytes traffic, Lane::Work work);
 
   // norm
   bool CountsNorm() const { return castor::CountsNorm(options_); }
   std::vector<ShardRange> CountedRuns(ChunkId chunk, ShardRange within) const;
-  // Adds the squares of this rank's counted elements to the sum of the host,
-  // those of `range`, whose gradient begins at `data`; or queues that on the
-  // device's; `data` is the kept gradient's start.
+  // Calls `add` for each run of `range` that this rank counts, whose gradient
+  // begins at `data`: with the run's begin, and its elements.
+  template <typename Add>
+  void ForSquares(ChunkId chunk, ShardRange range, const std::byte* data,
+                  const Add& add);
+  // Adds the squares of these runs to the sum of the host; or queues that on
+  // the device's lane, to the device's sum.
   void AddHostSquares(ChunkId chunk, ShardRange range, const std::byte* data);
-  void AddDeviceSquares(ChunkId chunk, const std::byte* data);
+  void AddDeviceSquares(ChunkId chunk, ShardRange range, const std::byte* data);
+  // Queues that for the gradient at home.
+  void CountSquares(ChunkId chunk);
   void CountLeftSquares();
   // Queues the way of the device's sum to `norm_words_`, and returns its end;
   // the sum begins anew.
@@ -462,7 +475,10 @@ class ZeroEngine::Impl final : public ChunkSource {
   // As the next forward comes to them. By number where ranks refresh copies,
   // which all call in one order.
   std::vector<ChunkId> UpdateOrder() const;
-  void UpdateChunk(ChunkId chunk, float factor, double lr);
+  // `passing` takes the place of the gradient's home. Returns when it may be
+  // reused.
+  Event UpdateChunk(ChunkId chunk, float factor, double lr,
+                    const internal::PassingGrad* passing = nullptr);
   // Whether all parameters of the chunk have a gradient here, and none is read
   // in place. Ranks then update the chunk without asking each other.
   bool MayUpdateNow(ChunkId chunk) const;
@@ -470,32 +486,16 @@ class ZeroEngine::Impl final : public ChunkSource {
   void UpdateNow(ChunkId chunk);
   // The same with its gradient in device memory at `from`, which does not go
   // home. Returns when `from` may be reused.
-  Event UpdateFrom(ChunkId chunk, const std::byte* from, const Event& reduced);
+  Event UpdateFrom(ChunkId chunk, std::byte* from, const Event& reduced);
   // What both do besides.
   void CountEarlyUpdate(ChunkId chunk);
   Status RequireNotUpdated(ChunkId chunk) const;
   Status RequireNotClipped(ParamId param) const;
-  Event UpdateOnDevice(ChunkId chunk, float factor, double lr);
-  // A kept gradient on its way, on the device.
-  struct PassingGrad {
-    const std::byte* data = nullptr;
-    Event ready;
-  };
-  // `range`: within one piece of each state. Returns when `passing`, which
-  // takes the place of the gradient's home, may be reused.
-  Event UpdateOnHost(ChunkId chunk, ShardRange range, float factor, double lr,
-                     const PassingGrad* passing = nullptr);
   internal::UpdateWork MakeWork(ChunkId chunk, ShardRange range, float factor,
                                 double lr) const;
   // That a custom optimizer was given its update.
   Status RequireUpdate() const;
   Status FinishProgramUpdate();
-  // Queues a pass over host memory that the chunk's states are in, of so many
-  // bytes read and written.
-  void QueuePass(ChunkId chunk, HostPass pass, Bytes traffic, Lane::Work work);
-  // The chunk's elements of `range` are updated.
-  void CountUpdate(ChunkId chunk, Elements StepTraffic::*where,
-                   ShardRange range);
   WorkerPool* Workers() const {
     return options_.workers != nullptr ? options_.workers
                                        : &WorkerPool::Process();

@@ -16,6 +16,9 @@
 
 namespace castor {
 
+using internal::HomePass;
+using internal::StateBytes;
+
 // The elements of parameters in `chunk` that this rank counts. A run is as long
 // as no padding lies between parameters: its blocks of 64 elements then are
 // those of its parameters, which begin at such a block of the chunk.
@@ -39,54 +42,59 @@ std::vector<ShardRange> ZeroEngine::Impl::CountedRuns(ChunkId chunk,
   return runs;
 }
 
-void ZeroEngine::Impl::AddHostSquares(ChunkId chunk, ShardRange range,
-                                      const std::byte* data) {
+template <typename Add>
+void ZeroEngine::Impl::ForSquares(ChunkId chunk, ShardRange range,
+                                  const std::byte* data, const Add& add) {
   const StateKind kind = StateKind::kGrad;
   const Bytes start = RangeBytes(chunk, kind, range).begin;
   for (const ShardRange& run : CountedRuns(chunk, range)) {
-    AddSquares(data + (RangeBytes(chunk, kind, run).begin - start).count(),
-               GradDType(chunk), (run.end - run.begin).count(), &host_squares_);
+    add(data + (RangeBytes(chunk, kind, run).begin - start).count(),
+        run.end - run.begin);
   }
 }
 
-void ZeroEngine::Impl::AddDeviceSquares(ChunkId chunk, const std::byte* data) {
+void ZeroEngine::Impl::AddHostSquares(ChunkId chunk, ShardRange range,
+                                      const std::byte* data) {
+  ForSquares(chunk, range, data, [&](const std::byte* run, Elements count) {
+    AddSquares(run, GradDType(chunk), count.count(), &host_squares_);
+  });
+}
+
+void ZeroEngine::Impl::AddDeviceSquares(ChunkId chunk, ShardRange range,
+                                        const std::byte* data) {
   CASTOR_CHECK(norm_slot_.valid());
-  for (const ShardRange& run :
-       CountedRuns(chunk, sharding_.kept(StateKind::kGrad, *layout_, chunk))) {
-    pools_->device().AddSquares(
-        *device_lane_,
-        data + RangeBytes(chunk, StateKind::kGrad, run).begin.count(),
-        GradDType(chunk), run.end - run.begin,
-        reinterpret_cast<uint64_t*>(norm_slot_.data));
-  }
+  ForSquares(chunk, range, data, [&](const std::byte* run, Elements count) {
+    pools_->device().AddSquares(*device_lane_, run, GradDType(chunk), count,
+                                reinterpret_cast<uint64_t*>(norm_slot_.data));
+  });
+}
+
+void ZeroEngine::Impl::CountSquares(ChunkId chunk) {
+  const StateKind kind = StateKind::kGrad;
+  HomePass pass;
+  pass.chunk = chunk;
+  pass.range = sharding_.kept(kind, *layout_, chunk);
+  pass.cause = RunCause::kGradient;
+  pass.uses = {{kind, WindowMode::kRead}};
+  pass.on_device = [this, chunk, range = pass.range](const StateBytes& at) {
+    AddDeviceSquares(chunk, range, at.of(StateKind::kGrad));
+  };
+  pass.on_host = [this, chunk](ShardRange part) {
+    return HomePass::HostWork{
+        SquaresBytes(RangeBytes(chunk, StateKind::kGrad, part).size()),
+        [this, chunk, part](const StateBytes& at) {
+          AddHostSquares(chunk, part, at.of(StateKind::kGrad));
+        }};
+  };
+  RunAtHome(std::move(pass));
 }
 
 // Chunks without a gradient in the last micro-batch, whose sums were complete
 // before.
 void ZeroEngine::Impl::CountLeftSquares() {
-  const StateKind kind = StateKind::kGrad;
   for (size_t c = 0; c < grads_.size(); ++c) {
     if (!grads_[c].valid || grads_[c].counted) continue;
-    const ChunkId chunk(static_cast<int32_t>(c));
-    if (store_->home(chunk, kind) == Tier::kDevice) {
-      device_lane_->Wait(store_->written(chunk, kind));
-      AddDeviceSquares(chunk, store_->device_data(chunk, kind));
-      store_->AddReader(chunk, kind, device_lane_->Record());
-      continue;
-    }
-    for (const ShardRange& range :
-         WithinPieces(chunk, sharding_.kept(kind, *layout_, chunk))) {
-      const ByteRange bytes = RangeBytes(chunk, kind, range);
-      HostWindow window = store_->OpenWindow(
-          chunk, kind, bytes, WindowMode::kRead, RunCause::kGradient);
-      host_lane_->Wait(window.ready);
-      QueuePass(chunk, HostPass::kMemory, SquaresBytes(bytes.size()),
-                [this, chunk, range, data = window.bytes()] {
-                  AddHostSquares(chunk, range, data.get());
-                  return OkStatus();
-                });
-      store_->CloseWindow(std::move(window), host_lane_->Record());
-    }
+    CountSquares(ChunkId(static_cast<int32_t>(c)));
   }
 }
 

@@ -5,21 +5,29 @@
 #define CASTOR_COLLECTIVES_ENGINE_ZERO_ENGINE_PARTS_H_
 
 // What the inside of ZeroEngine (zero_engine_impl.h) keeps of a parameter, of a
-// chunk's gradient and of what is parked. Values; owner thread only.
+// chunk's gradient and of what is parked, and what a pass over states does.
+// Values; owner thread only, but for what a pass does on a lane.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "chunk/base/ids.h"
+#include "chunk/base/unique_function.h"
 #include "chunk/base/units.h"
+#include "chunk/chunk_layout.h"
 #include "chunk/layout/chunk_state.h"
 #include "chunk/param_spec.h"
 #include "collectives/zero_engine.h"
+#include "offload/host_passes.h"
 #include "offload/lane.h"
 #include "offload/lanes/event.h"
 #include "offload/memory/tier_pool.h"
+#include "offload/shards/host_window.h"
 #include "offload/shards/shard_store.h"
+#include "placement/run_event.h"
+#include "placement/state_kind.h"
 
 namespace castor::internal {
 
@@ -63,6 +71,53 @@ struct Segment {
   int64_t begin = 0;  // in the parameter
   int64_t count = 0;
   int64_t offset = 0;  // from the start of the range asked for
+};
+
+// A reduced gradient on its way home: what a rank keeps of it, in device
+// memory.
+struct PassingGrad {
+  std::byte* data = nullptr;
+  Event ready;
+};
+
+// Where the bytes of a range of a chunk are while a pass works on them.
+class StateBytes {
+ public:
+  // Null where the state is not of the pass.
+  std::byte*& of(StateKind state) {
+    return states_[static_cast<size_t>(state)];
+  }
+  std::byte* of(StateKind state) const {
+    return states_[static_cast<size_t>(state)];
+  }
+  std::byte* passing = nullptr;  // of a PassingGrad
+
+ private:
+  std::array<std::byte*, kStateKinds> states_ = {};
+};
+
+// A pass over states of a range of a chunk, where they live: by the device
+// where it is the home of all of them, else by the host, piece by piece.
+struct HomePass {
+  struct Use {
+    StateKind state = StateKind::kParam;
+    WindowMode mode = WindowMode::kRead;
+  };
+  struct HostWork {
+    Bytes traffic;                                // read and written
+    UniqueFunction<void(const StateBytes&)> run;  // on the host's lane
+  };
+
+  ChunkId chunk;
+  ShardRange range;
+  RunCause cause = RunCause::kNone;
+  HostPass kind = HostPass::kMemory;  // an update is recorded, and counted
+  std::vector<Use> uses;
+  const PassingGrad* passing = nullptr;  // null: the pass has none
+  // Queues the pass on the device's lane.
+  UniqueFunction<void(const StateBytes&)> on_device;
+  // What the host does for a part of the range.
+  UniqueFunction<HostWork(ShardRange part)> on_host;
 };
 
 struct ParkedShard {

@@ -71,22 +71,4 @@ void ZeroEngine::Impl::RecordLeaseEnd(Lane& lane, int32_t lease) {
   lease_events_.erase(begun);
 }
 
-void ZeroEngine::Impl::QueuePass(ChunkId chunk, HostPass pass, Bytes traffic,
-                                 Lane::Work work) {
-  if (options_.dry && options_.dry->traffic != nullptr) {
-    StepTraffic& counted = options_.dry->traffic->Of(chunk);
-    (pass == HostPass::kUpdate ? counted.update_bytes : counted.sum_bytes) +=
-        traffic;
-  }
-  HostPasses& passes = options_.host_passes != nullptr ? *options_.host_passes
-                                                       : HostPasses::Machine();
-  passes.Queue(*host_lane_, pass, traffic, std::move(work));
-}
-
-void ZeroEngine::Impl::CountUpdate(ChunkId chunk, Elements StepTraffic::*where,
-                                   ShardRange range) {
-  if (!options_.dry || options_.dry->traffic == nullptr) return;
-  options_.dry->traffic->Of(chunk).*where += range.end - range.begin;
-}
-
 }  // namespace castor

@@ -17,6 +17,9 @@
 
 namespace castor {
 
+using internal::HomePass;
+using internal::StateBytes;
+
 Status ZeroEngine::Impl::RequireNotOverwritten(ParamId param) const {
   if (!params_[param.index()].used) [[likely]] {
     return OkStatus();
@@ -73,63 +76,30 @@ void ZeroEngine::Impl::RestoreLostHomes() {
 }
 
 void ZeroEngine::Impl::RestoreHome(ChunkId chunk) {
-  const StateKind kind = StateKind::kParam;
   const DType dtype = layout_->dtype(chunk);
-  const ShardRange range = sharding_.updated(*layout_, chunk);
-  const Elements count = range.end - range.begin;
-  const ByteRange own = RangeBytes(chunk, kind, range);
-  const ByteRange masters = RangeBytes(chunk, StateKind::kMaster, range);
-  if (store_->home(chunk, StateKind::kMaster) == Tier::kDevice) {
-    device_lane_->Wait(store_->written(chunk, StateKind::kMaster));
-    device_lane_->Wait(store_->WriteReady(chunk, kind));
-    pools_->device().Convert(
-        *device_lane_,
-        store_->device_data(chunk, StateKind::kMaster) + masters.begin.count(),
-        DType::kF32, store_->device_data(chunk, kind) + own.begin.count(),
-        dtype, count);
-    const Event restored = device_lane_->Record();
-    store_->AddReader(chunk, StateKind::kMaster, restored);
-    store_->SetWritten(chunk, kind, restored);
-  } else {
-    for (const ShardRange& part : WithinPieces(chunk, range)) {
-      RestoreOnHost(chunk, part);
-    }
-  }
+  HomePass pass;
+  pass.chunk = chunk;
+  pass.range = sharding_.updated(*layout_, chunk);
+  pass.cause = RunCause::kOptimizer;
+  pass.uses = {{StateKind::kMaster, WindowMode::kRead},
+               {StateKind::kParam, WindowMode::kWrite}};
+  pass.on_device = [&, range = pass.range](const StateBytes& at) {
+    pools_->device().Convert(*device_lane_, at.of(StateKind::kMaster),
+                             DType::kF32, at.of(StateKind::kParam), dtype,
+                             range.end - range.begin);
+  };
+  pass.on_host = [&](ShardRange part) {
+    return HomePass::HostWork{
+        RangeBytes(chunk, StateKind::kMaster, part).size() +
+            RangeBytes(chunk, StateKind::kParam, part).size(),
+        [dtype, part](const StateBytes& at) {
+          ConvertFromFloat(
+              reinterpret_cast<const float*>(at.of(StateKind::kMaster)),
+              (part.end - part.begin).count(), dtype, at.of(StateKind::kParam));
+        }};
+  };
+  RunAtHome(std::move(pass));
   if (sharding_.refreshes()) RefreshReplicas(chunk);
-}
-
-void ZeroEngine::Impl::RestoreOnHost(ChunkId chunk, ShardRange range) {
-  const StateKind kind = StateKind::kParam;
-  WindowRequest requests[2];
-  for (WindowRequest& request : requests) {
-    request.chunk = chunk;
-    request.cause = RunCause::kOptimizer;
-  }
-  requests[0].state = StateKind::kMaster;
-  requests[0].range = RangeBytes(chunk, StateKind::kMaster, range);
-  requests[0].mode = WindowMode::kRead;
-  requests[1].state = kind;
-  requests[1].range = RangeBytes(chunk, kind, range);
-  requests[1].mode = WindowMode::kWrite;
-  Result<std::vector<HostWindow>> opened = store_->OpenWindows(requests);
-  if (!opened.ok()) {
-    Fail(opened.status()).IgnoreError();  // the next call returns it
-    return;
-  }
-  for (const HostWindow& window : *opened) host_lane_->Wait(window.ready);
-  QueuePass(chunk, HostPass::kMemory,
-            requests[0].range.size() + requests[1].range.size(),
-            [master = opened->front().bytes(), param = opened->back().bytes(),
-             dtype = layout_->dtype(chunk),
-             count = (range.end - range.begin).count()] {
-              ConvertFromFloat(reinterpret_cast<const float*>(master.get()),
-                               count, dtype, param.get());
-              return OkStatus();
-            });
-  const Event restored = host_lane_->Record();
-  for (HostWindow& window : *opened) {
-    store_->CloseWindow(std::move(window), restored);
-  }
 }
 
 }  // namespace castor

@@ -18,6 +18,9 @@
 
 namespace castor {
 
+using internal::HomePass;
+using internal::StateBytes;
+
 internal::UpdateWork ZeroEngine::Impl::MakeWork(ChunkId chunk, ShardRange range,
                                                 float factor, double lr) const {
   internal::UpdateWork work;
@@ -53,23 +56,41 @@ std::vector<ChunkId> ZeroEngine::Impl::UpdateOrder() const {
       grads_.size());
 }
 
-void ZeroEngine::Impl::UpdateChunk(ChunkId chunk, float factor, double lr) {
-  bool on_device = true;
-  for (int k = 0; k < kStateKinds; ++k) {
-    const StateKind state = static_cast<StateKind>(k);
-    if (store_->has(chunk, state) &&
-        store_->home(chunk, state) != Tier::kDevice) {
-      on_device = false;
-    }
+Event ZeroEngine::Impl::UpdateChunk(ChunkId chunk, float factor, double lr,
+                                    const internal::PassingGrad* passing) {
+  HomePass pass;
+  pass.chunk = chunk;
+  pass.range = sharding_.updated(*layout_, chunk);
+  pass.cause = RunCause::kOptimizer;
+  pass.kind = HostPass::kUpdate;
+  pass.passing = passing;
+  const auto use = [&](StateKind state, WindowMode mode) {
+    if (store_->has(chunk, state)) pass.uses.push_back({state, mode});
+  };
+  if (passing == nullptr) use(StateKind::kGrad, WindowMode::kRead);
+  use(StateKind::kParam, store_->has(chunk, StateKind::kMaster)
+                             ? WindowMode::kWrite
+                             : WindowMode::kReadWrite);
+  use(StateKind::kMaster, WindowMode::kReadWrite);
+  for (int i = 0; i < kMaxOptimizerStates; ++i) {
+    use(OptimizerState(i), WindowMode::kReadWrite);
   }
-  if (on_device) {
-    UpdateOnDevice(chunk, factor, lr);
-    return;
-  }
-  for (const ShardRange& range :
-       WithinPieces(chunk, sharding_.updated(*layout_, chunk))) {
-    UpdateOnHost(chunk, range, factor, lr);
-  }
+  pass.on_device = [&, range = pass.range](const StateBytes& at) {
+    internal::UpdateWork work = MakeWork(chunk, range, factor, lr);
+    work.Place(at);
+    work.Queue(pools_->device(), *device_lane_, LosesHome(chunk));
+  };
+  pass.on_host = [&](ShardRange part) {
+    return HomePass::HostWork{
+        UpdateBytes(sharding_.update_pass(GroupOf(chunk)),
+                    part.end - part.begin),
+        [work = MakeWork(chunk, part, factor, lr),
+         workers = Workers()](const StateBytes& at) mutable {
+          work.Place(at);
+          work.Run(*workers);
+        }};
+  };
+  return RunAtHome(std::move(pass));
 }
 
 bool ZeroEngine::Impl::MayUpdateNow(ChunkId chunk) const {
@@ -91,18 +112,12 @@ void ZeroEngine::Impl::UpdateNow(ChunkId chunk) {
   UpdateChunk(chunk, static_cast<float>(AveragingFactor()), *early_lr_);
 }
 
-Event ZeroEngine::Impl::UpdateFrom(ChunkId chunk, const std::byte* from,
+Event ZeroEngine::Impl::UpdateFrom(ChunkId chunk, std::byte* from,
                                    const Event& reduced) {
   CountEarlyUpdate(chunk);
-  const PassingGrad passing{from, reduced};
-  std::vector<Event> copied;
-  for (const ShardRange& range :
-       WithinPieces(chunk, sharding_.updated(*layout_, chunk))) {
-    copied.push_back(UpdateOnHost(chunk, range,
-                                  static_cast<float>(AveragingFactor()),
-                                  *early_lr_, &passing));
-  }
-  return AllOf(copied);
+  const internal::PassingGrad passing{from, reduced};
+  return UpdateChunk(chunk, static_cast<float>(AveragingFactor()), *early_lr_,
+                     &passing);
 }
 
 Status ZeroEngine::Impl::RequireNotUpdated(ChunkId chunk) const {
@@ -163,106 +178,6 @@ Status ZeroEngine::Impl::FinishProgramUpdate() {
   return outcome.WithContext(
       "the optimizer's update failed before it changed anything, and this "
       "step's gradients are dropped");
-}
-
-Event ZeroEngine::Impl::UpdateOnDevice(ChunkId chunk, float factor, double lr) {
-  const ShardRange range = sharding_.updated(*layout_, chunk);
-  internal::UpdateWork work = MakeWork(chunk, range, factor, lr);
-  const auto data = [&](StateKind state) -> std::byte* {
-    if (!store_->has(chunk, state)) return nullptr;
-    return store_->device_data(chunk, state) +
-           RangeBytes(chunk, state, range).begin.count();
-  };
-  work.Place(data);
-  std::vector<StateKind> written;
-  for (int k = 0; k < kStateKinds; ++k) {
-    const auto state = static_cast<StateKind>(k);
-    if (state != StateKind::kGrad && store_->has(chunk, state)) {
-      written.push_back(state);
-    }
-  }
-  device_lane_->Wait(store_->written(chunk, StateKind::kGrad));
-  for (StateKind state : written) {
-    device_lane_->Wait(store_->WriteReady(chunk, state));
-  }
-  auto event = std::make_shared<RunEvent>(
-      EventFor(RunEventKind::kUpdate, chunk, RunCause::kOptimizer));
-  event->bytes = work.elements * 4;
-  RecordSpan(*device_lane_, event, true);
-  CountUpdate(chunk, &StepTraffic::updated_on_device, range);
-  work.Queue(pools_->device(), *device_lane_, LosesHome(chunk));
-  RecordSpan(*device_lane_, event, false);
-  Event done = device_lane_->Record();
-  store_->AddReader(chunk, StateKind::kGrad, done);
-  for (StateKind state : written) store_->SetWritten(chunk, state, done);
-  return done;
-}
-
-Event ZeroEngine::Impl::UpdateOnHost(ChunkId chunk, ShardRange range,
-                                     float factor, double lr,
-                                     const PassingGrad* passing) {
-  internal::UpdateWork work = MakeWork(chunk, range, factor, lr);
-  // What the pass works on, together: it never waits for some of it while it
-  // holds the rest.
-  std::vector<WindowRequest> requests;
-  requests.reserve(kStateKinds);
-  const auto want = [&](StateKind state, WindowMode mode) {
-    if (!store_->has(chunk, state)) return;
-    WindowRequest request;
-    request.chunk = chunk;
-    request.state = state;
-    request.range = RangeBytes(chunk, state, range);
-    request.mode = mode;
-    request.cause = RunCause::kOptimizer;
-    requests.push_back(std::move(request));
-  };
-  const bool masters = store_->has(chunk, StateKind::kMaster);
-  want(StateKind::kGrad,
-       passing != nullptr ? WindowMode::kScratch : WindowMode::kRead);
-  if (passing != nullptr) {
-    WindowRequest& grad = requests.back();
-    grad.from = passing->data + grad.range.begin.count();
-    grad.after = passing->ready;
-  }
-  want(StateKind::kParam,
-       masters ? WindowMode::kWrite : WindowMode::kReadWrite);
-  want(StateKind::kMaster, WindowMode::kReadWrite);
-  for (int i = 0; i < kMaxOptimizerStates; ++i) {
-    want(OptimizerState(i), WindowMode::kReadWrite);
-  }
-  Result<std::vector<HostWindow>> opened = store_->OpenWindows(requests);
-  if (!opened.ok()) {
-    return Event::Failed(Fail(opened.status()));  // Step returns it
-  }
-  std::vector<HostWindow>& windows = *opened;
-  const Event copied = passing != nullptr ? windows.front().ready : Event();
-  std::array<HostBytes, kStateKinds> bytes;
-  for (const HostWindow& window : windows) {
-    bytes[static_cast<size_t>(window.state)] = window.bytes();
-  }
-  for (const HostWindow& window : windows) host_lane_->Wait(window.ready);
-  auto event = std::make_shared<RunEvent>(
-      EventFor(RunEventKind::kUpdate, chunk, RunCause::kOptimizer));
-  event->bytes = work.elements * 4;
-  event->from = event->to = Tier::kHost;
-  RecordSpan(*host_lane_, event, true);
-  CountUpdate(chunk, &StepTraffic::updated_on_host, range);
-  QueuePass(chunk, HostPass::kUpdate,
-            UpdateBytes(sharding_.update_pass(GroupOf(chunk)),
-                        range.end - range.begin),
-            [work = std::move(work), bytes, workers = Workers()]() mutable {
-              work.Place([&](StateKind state) {
-                return bytes[static_cast<size_t>(state)].get();
-              });
-              work.Run(*workers);
-              return OkStatus();
-            });
-  RecordSpan(*host_lane_, event, false);
-  const Event done = host_lane_->Record();
-  for (HostWindow& window : windows) {
-    store_->CloseWindow(std::move(window), done);
-  }
-  return copied;
 }
 
 // Every rank has updated part of what it keeps of the chunk's parameters: the
