@@ -111,6 +111,8 @@ Event ZeroEngine::Impl::RunOnHost(HomePass& pass, ShardRange part) {
             });
   if (event != nullptr) RecordSpan(*host_lane_, event, false);
   const Event done = host_lane_->Record();
+  // The staging of a gradient, which comes first, is free before what was
+  // written goes home.
   for (HostWindow& window : windows) {
     store_->CloseWindow(std::move(window), done);
   }

@@ -158,6 +158,7 @@ TEST(LayoutChoiceTest, WhatStaysWholeGetsTheSizesThatASearchRecommends) {
   }
   ZeroOptions options;
   options.stage = 1;
+  options.device_budget = GiB(1);
   const int world = 4;
   const Result<ChunkLayout> chosen = Chosen(params, options, world);
   ASSERT_THAT(chosen, IsOk());

@@ -56,7 +56,7 @@ TEST(SealPlanTest, RefusesOptionsThatHaveNoMeaning) {
          o.clip_norm = std::numeric_limits<double>::quiet_NaN();
        }},
       {"prefetch depth -1 is negative",
-       [](ZeroOptions& o) { o.prefetch_depth = -1; }},
+       [](ZeroOptions& o) { o.prefetch.depth = -1; }},
       {"a step cannot compute for -5 ns",
        [](ZeroOptions& o) { o.step_compute_ns = -5; }},
       {"a layout and a chunk size exclude each other", [](ZeroOptions& o) {
