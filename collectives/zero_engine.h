@@ -146,6 +146,7 @@ class ParamLease {
 
  private:
   friend class ZeroEngine;
+  class Lender;
   // Lent by the engine, which lends it again: in steady state nothing is
   // allocated.
   struct Held {
@@ -157,7 +158,13 @@ class ParamLease {
     // copies with NaN behind the lanes.
     std::vector<Lane*> lanes;
     std::function<void(std::span<Lane* const>)> poison;
-    std::vector<Held*>* spare = nullptr;  // where it goes back to
+    Lender* lender = nullptr;
+  };
+  // The engine, which a lease goes back to.
+  class Lender {
+   public:
+    virtual ~Lender() = default;
+    virtual void TakeBack(Held* held) = 0;
   };
 
   void GiveBack();

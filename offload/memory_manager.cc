@@ -26,10 +26,7 @@ MemoryManager::MemoryManager(MemoryManagerOptions options)
 
 Result<ChunkPin> MemoryManager::Acquire(ChunkId chunk, Lane& lane) {
   const bool traced = Traces();
-  if (traced) {
-    options_.source->BeforeUse();
-    Record(AccessKind::kUse, chunk);
-  }
+  if (traced) Record(AccessKind::kUse, chunk);
   if (last_used_.valid() && chunk != last_used_) forward_ = chunk > last_used_;
   last_used_ = chunk;
 
@@ -73,10 +70,7 @@ void MemoryManager::EndUse(ChunkPin& pin) {
   // A use and its end are both in the trace or neither, also where one of them
   // lies in an evaluation.
   const bool traced = pin.traced_ && !own_ends();
-  if (traced) {
-    options_.source->BeforeUse();
-    Record(AccessKind::kUseEnd, chunk);
-  }
+  if (traced) Record(AccessKind::kUseEnd, chunk);
   if (options_.recorder != nullptr) {
     RunEvent event;
     event.kind = RunEventKind::kUse;

@@ -51,8 +51,8 @@
 
 namespace castor {
 
-// Fills gathered slots. All methods are called on the owner thread and only
-// queue work.
+// Fills gathered slots. All methods are called on the owner thread, only queue
+// work, and call nothing of the manager.
 class ChunkSource {
  public:
   virtual ~ChunkSource() = default;
@@ -80,11 +80,6 @@ class ChunkSource {
   virtual std::byte* DirectData(ChunkId chunk) = 0;
   virtual Event DirectReady(ChunkId chunk) = 0;
   virtual void DirectUsed(ChunkId chunk, Event last_use) = 0;
-
-  // A use begins or ends next. What the plan has before it, and was not asked
-  // for, may be asked for now: as gradients that others have and this rank has
-  // not.
-  virtual void BeforeUse() {}
 
   // Whether a Gather of the chunk is nobody's affair but this rank's: then one
   // that is fetched ahead may be taken back. Must not change.
@@ -186,6 +181,8 @@ class ChunkPin {
 
   std::byte* data() const { return data_; }
   ChunkId chunk() const { return chunk_; }
+  // Whether its begin is in the step's trace.
+  bool traced() const { return traced_; }
   // Work on this lane uses the chunk too, so the release records an event there
   // as well.
   void AlsoUsedOn(Lane& lane);
@@ -221,7 +218,9 @@ class MemoryManager {
   MemoryManager(const MemoryManager&) = delete;
   MemoryManager& operator=(const MemoryManager&) = delete;
 
-  // The next access of the step: gathers the chunk if it is not there, makes
+  // The next access of the step. What the plan has before this use and its end,
+  // and the caller makes itself, is made by then: PlannedBeforeUse, FollowEnds.
+  // Gathers the chunk if it is not there, makes
   // the plan's moves for this moment, and has `lane` wait for the copy. Does
   // not block the host, except that a ThreadLane waits. Infeasible, naming the
   // chunks held, when every slot of the class is: then nothing is recorded.

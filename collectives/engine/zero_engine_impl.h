@@ -72,7 +72,7 @@
 
 namespace castor {
 
-class ZeroEngine::Impl final : public ChunkSource {
+class ZeroEngine::Impl final : public ChunkSource, public ParamLease::Lender {
  public:
   Impl(const ZeroOptions& options, Communicator* communicator);
   ~Impl() override;
@@ -162,7 +162,6 @@ class ZeroEngine::Impl final : public ChunkSource {
   bool Cancellable(ChunkId chunk) const override;
   bool Cancel(ChunkId chunk) override;
   void Raise(ChunkId chunk) override;
-  void BeforeUse() override { FollowPlan(std::nullopt, false); }
   // As a rank that keeps whole parameters does.
   bool DecidesAlone() const override {
     return sharding_.replicated(StateKind::kParam);
@@ -171,6 +170,9 @@ class ZeroEngine::Impl final : public ChunkSource {
     return DecidesAlone() ? OkStatus() : LeastOf(words, "uses that ended");
   }
   void Failed(const Status& status) override { Fail(status).IgnoreError(); }
+
+  // ParamLease::Lender.
+  void TakeBack(ParamLease::Held* held) override;
 
  private:
   enum class Phase : uint8_t { kOpen, kSealed, kClosed };
@@ -369,6 +371,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   Status OpenZeros(ChunkId chunk);
   // Where parameters are sharded: makes the accesses to gradients that the plan
   // has before `until`, or before the next use, zeros where this rank has none.
+  // Called before each use of a chunk and each end of one that is planned.
   // `flush`: nothing more is handed back in this micro-batch.
   void FollowPlan(std::optional<Access> until, bool flush);
   // Queues reductions that wait, so that their slots come free. False where

@@ -121,7 +121,7 @@ Result<ParamLease> ZeroEngine::Impl::Acquire(std::span<const ParamId> params,
   CASTOR_RETURN_IF_ERROR(RequireSealed());
   if (spare_leases_.empty()) {
     leases_of_params_.push_back(std::make_unique<ParamLease::Held>());
-    leases_of_params_.back()->spare = &spare_leases_;
+    leases_of_params_.back()->lender = this;
     spare_leases_.reserve(leases_of_params_.size());
     spare_leases_.push_back(leases_of_params_.back().get());
   }
@@ -149,6 +149,7 @@ Result<ParamLease> ZeroEngine::Impl::Acquire(std::span<const ParamId> params,
         [&](const ChunkPin& p) { return p.chunk() == place.chunk; });
     if (pin == held.pins.end()) {
       CASTOR_RETURN_IF_ERROR(RequireNotUpdated(place.chunk));
+      FollowPlan(std::nullopt, false);
       Result<ChunkPin> made = manager_->Acquire(place.chunk, lane);
       while (!made.ok() && MakeRoom()) {
         made = manager_->Acquire(place.chunk, lane);
@@ -211,16 +212,27 @@ void ParamLease::AlsoUsedOn(Lane& lane) {
 
 void ParamLease::GiveBack() {
   Held* const held = std::exchange(held_, nullptr);
+  held->lender->TakeBack(held);
+}
+
+void ZeroEngine::Impl::TakeBack(ParamLease::Held* held) {
   if (held->poison) [[unlikely]] {
     held->poison(held->lanes);
     held->poison = nullptr;
     held->lanes.clear();
   }
+  for (ChunkPin& pin : held->pins) {
+    // Ends that are the holders' own are no accesses of the plan.
+    if (pin.traced() && !options_.own_lease_ends) {
+      FollowPlan(std::nullopt, false);
+    }
+    pin.Release();
+  }
   held->pins.clear();
   held->data.clear();
   for (int32_t* count : held->counts) --*count;
   held->counts.clear();
-  held->spare->push_back(held);
+  spare_leases_.push_back(held);
 }
 
 }  // namespace castor
