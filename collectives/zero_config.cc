@@ -70,49 +70,42 @@ void AddSharing(OptionTable& t, ZeroOptions* o) {
       .For(kTrainFlag | kPlanFlag | kPlanKey);
 }
 
-Status ReadPrefetch(std::string_view text, ZeroOptions* o) {
-  if (text == PrefetchModeName(PrefetchMode::kDeadlines)) {
-    o->prefetch = PrefetchMode::kDeadlines;
+// A depth, or "deadlines".
+Option& AddPrefetch(OptionTable& t, Prefetch* prefetch) {
+  Option& row = t.Add(OptionType::kWhole, "prefetch", "N|deadlines");
+  row.most = kMostDepth;
+  row.names = {std::string(kPrefetchByDeadlines)};
+  row.set = [prefetch](const OptionScalar& scalar) {
+    const int64_t* const depth = std::get_if<int64_t>(&scalar);
+    prefetch->mode =
+        depth != nullptr ? PrefetchMode::kDepth : PrefetchMode::kDeadlines;
+    if (depth != nullptr) prefetch->depth = static_cast<int>(*depth);
     return OkStatus();
-  }
-  int depth = 0;
-  const char* const end = text.data() + text.size();
-  const auto read = std::from_chars(text.data(), end, depth);
-  if (read.ec != std::errc() || read.ptr != end || depth < 0 ||
-      depth > kMostDepth) {
-    return InvalidArgument(
-        fmt::format("{}: give a number from 0 to {}, or deadlines",
-                    Quoted(text), kMostDepth));
-  }
-  o->prefetch_depth = depth;
-  return OkStatus();
+  };
+  row.get = [prefetch]() -> std::optional<OptionScalar> {
+    if (prefetch->mode == PrefetchMode::kDepth) {
+      return int64_t{prefetch->depth};
+    }
+    return std::string(kPrefetchByDeadlines);
+  };
+  return row;
 }
 
 void AddFetching(OptionTable& t, ZeroOptions* o) {
   t.Switch("keep_copies", &o->keep_copies);
   t.Switch("poison", &o->poison).For(kOfRank);
-  t.Whole("prefetch_depth", &o->prefetch_depth, 0, kMostDepth).For(kPlanMust);
-  t.Choice("prefetch", &o->prefetch, PrefetchModeName,
-           {PrefetchMode::kDepth, PrefetchMode::kDeadlines})
-      .For(kPlanKey);
-  t.Words("N|deadlines")
-      .Flag(
-          "--prefetch",
-          "gathers under way ahead of use, or deadlines: each as late as it "
-          "may be begun, by the machine's links and the step's compute time",
-          [o](std::string_view text) { return ReadPrefetch(text, o); },
-          [o]() -> std::vector<std::string> {
-            if (o->prefetch == PrefetchMode::kDepth) {
-              return {fmt::format("{}", o->prefetch_depth)};
-            }
-            return {std::string(PrefetchModeName(o->prefetch))};
-          })
-      .Same({"prefetch_depth", "prefetch"})
-      .For(kFlags);
+  AddPrefetch(t, &o->prefetch)
+      .Flag("--prefetch",
+            "gathers under way ahead of use, or deadlines: each as late as it "
+            "may be begun, by the machine's links and the step's compute time")
+      .For(kFlags | kPlanMust);
   t.Add(OptionType::kSwitch, "")
       .Flag("--no-prefetch", "gather on demand only, as --prefetch 0",
-            [o](std::string_view) { return ReadPrefetch("0", o); })
-      .Same({"prefetch_depth", "prefetch", "--prefetch"})
+            [o](std::string_view) {
+              o->prefetch = {.depth = 0};
+              return OkStatus();
+            })
+      .Same({"prefetch", "--prefetch"})
       .For(kTrainFlag);
   t.Time("step_compute_ns", &o->step_compute_ns, kMaxStepNs)
       .Flag("--compute", "how long a rank computes in a step, such as 850ms")

@@ -103,6 +103,8 @@ struct DryEngine {
   // Nothing takes time, so that lanes do all work on the thread that calls, and
   // shards move whole, counted as the pieces that they would move in.
   bool instant = false;
+  // Drives move up to so many bytes at once, in place of a stripe.
+  Bytes nvme_piece = {};
 };
 
 struct ZeroOptions {
@@ -176,15 +178,15 @@ struct ZeroOptions {
   // Gathers kept under way ahead of use; 0: none, every chunk on demand. Seal
   // sets slots aside for as many, beside homes; for fewer, and then fewer are
   // under way, where homes would not fit otherwise.
-  int prefetch_depth = 3;
-  // kDeadlines: each is begun as late as it may and still be there, as many
-  // under way as that takes, in whatever slots are idle. The depth then only
-  // says how many slots Seal sets aside and a plan may spare, and sets no
-  // limit: with 0 there are none, and fetches still begin ahead where one is
-  // idle. Deadlines are made of `machine`, which must know every link that
-  // fetches pass, and of `step_compute_ns`, never of a clock; where either is
-  // missing it is as kDepth, and said once.
-  PrefetchMode prefetch = PrefetchMode::kDepth;
+  //
+  // By deadlines, each gather begins as late as it can and still arrive in
+  // time. As many run at once as that needs, in any idle slot. The depth then
+  // only says how many slots Seal sets aside and a plan may spare: with 0 there
+  // are none, and gathers still begin ahead where a slot is idle. Deadlines are
+  // made of `machine`, which must know every link that gathers pass, and of
+  // `step_compute_ns`, never of a clock. Where either is missing, the depth
+  // decides, and the engine says so once.
+  Prefetch prefetch = {.depth = 3};
   // How long a rank computes in a step, all its micro-batches together, as the
   // trainer declares it; 0: unknown. It is shared out over the recorded step by
   // what is used (placement/policy/compute_spread.h).
@@ -249,17 +251,17 @@ struct SealOptions {
   // of fp16 gradients have room for so many: they overflow only where their
   // average does.
   int64_t micro_batches = 1;
-  // What a step holds is not known for sure: where slots do not do, one more is
-  // made within the device budget, and counted. Where nothing is declared, or
-  // what is declared is an estimate, Seal leaves room on the device for them:
-  // it sets few slots aside, and keeps states elsewhere as far as others have
-  // room. Reseal places the states once a step was made.
+  // The trainer does not surely know what a step holds. Where all slots are
+  // held, the engine makes one more within the device budget, and counts the
+  // slot. Where nothing is declared, or an estimate, Seal leaves room on the
+  // device for such slots: it sets few aside, and keeps states on other tiers
+  // as far as these have room. Reseal places the states once a step was made.
   bool grow = false;
   bool estimate = false;
-  // The first step is planned as if this one had come before, so that it
-  // fetches ahead; else it is served on demand. The same on all ranks. Seal
-  // refuses a step of other chunks, or that holds more at once than was
-  // declared.
+  // The first step is planned as if this step had come before, and so fetches
+  // ahead; without, the first step is served on demand. The same on all ranks.
+  // Seal refuses a step of other chunks, or one that holds more at once than
+  // was declared.
   std::optional<StepTrace> step = {};
 };
 

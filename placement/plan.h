@@ -56,10 +56,16 @@ enum class PrefetchMode : uint8_t {
   kDeadlines,
 };
 
-// "depth", "deadlines": for programs.
-constexpr std::string_view PrefetchModeName(PrefetchMode mode) {
-  return mode == PrefetchMode::kDeadlines ? "deadlines" : "depth";
-}
+struct Prefetch {
+  PrefetchMode mode = PrefetchMode::kDepth;
+  // Copies that may be gathered ahead of their use at one time; 0: none.
+  int depth = 0;
+
+  friend bool operator==(const Prefetch&, const Prefetch&) = default;
+};
+
+// What people and programs write in place of a depth.
+inline constexpr std::string_view kPrefetchByDeadlines = "deadlines";
 
 // What a fetch passes, one after the other, and how long it is on each, in
 // nanoseconds: from the drive, to the device, between ranks.
@@ -89,9 +95,7 @@ struct PlanProblem {
   // By ChunkId. Whether a copy is still valid in the next step (frozen).
   std::vector<bool> survives_step;
   std::vector<int64_t> slots;  // by class
-  // Copies that may be gathered ahead of their use at one time; 0: none.
-  int prefetch_depth = 0;
-  PrefetchMode prefetch = PrefetchMode::kDepth;
+  Prefetch prefetch;
   // What deadlines are made of. By ChunkId; empty: not every link is known.
   std::vector<FetchLegs> fetch_ns;
   // How long the trainer computes in a step; 0: unknown. It is shared out by

@@ -82,6 +82,14 @@ bool KnowsAll(const TierModel& speeds, const MemoryPlan& memory, int world) {
          (world == 1 || (speeds.all_gather && speeds.reduce_scatter));
 }
 
+// What a drive moves at once in a forecast: a piece of a run's, or up to
+// sixteen together where a step would have very many.
+Bytes NvmePiece(const MemoryPlan& memory) {
+  constexpr int64_t kPieces = int64_t{1} << 16;
+  const Bytes home = memory.home_bytes[TierIndex(Tier::kNvme)];
+  return std::clamp(RoundUp(home / kPieces, MiB(1)), MiB(1), MiB(16));
+}
+
 // The steps, and their times where there is a machine.
 Status RunInto(const ForetellRequest& request, Foretold* told) {
   const EngineRequest& engine = request.engine;
@@ -96,6 +104,7 @@ Status RunInto(const ForetellRequest& request, Foretold* told) {
   run.layout = &told->seal->layout;
   run.steps = request.steps;
   run.plan = &told->forecast->plan.plan;
+  run.nvme_piece = NvmePiece(told->seal->memory);
   StepRanks ranks{.world = engine.world};
   std::optional<TierModel> speeds;
   if (machine) {

@@ -103,9 +103,8 @@ OptionTable SearchRows(SearchWords* words) {
       .Flag("--align", "parameters start at multiples of N elements (64)");
   t.Choice("mode", &words->mode, {"uniform", "layer", "all"})
       .Flag("--mode", "how sizes are chosen: see below (all)");
-  t.Whole("prefetch_depth", &words->prefetch_depth, 0, kMaxPrefetchDepth)
-      .Flag("--prefetch-depth",
-            "chunks gathered ahead of use, on top of two (1)");
+  t.Whole("prefetch", &words->prefetch, 0, kMaxPrefetchDepth)
+      .Flag("--prefetch", "chunks gathered ahead of use, on top of two (1)");
   t.Size("device_budget", &search->device_budget)
       .Flag("--device-budget", "recommend only what fits these bytes");
   t.Choice("rule", &words->rule, {"gemini"})
@@ -153,7 +152,7 @@ Result<SearchQuestion> CheckSearchWords(const SearchWords& words,
   question.search.modes = {SearchMode::kUniform, SearchMode::kLayer};
   if (words.mode == "uniform") question.search.modes = {SearchMode::kUniform};
   if (words.mode == "layer") question.search.modes = {SearchMode::kLayer};
-  question.search.gathered_slots = words.prefetch_depth + kSlotsWithoutPrefetch;
+  question.search.gathered_slots = words.prefetch + kSlotsWithoutPrefetch;
   return question;
 }
 

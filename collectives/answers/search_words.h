@@ -6,7 +6,7 @@
 
 // What a chunk-size search is asked for, as a person writes it in flags of
 // `castor search` and a program in a JSON object whose keys are those flags:
-// --prefetch-depth and "prefetch_depth". Pure functions, thread-safe.
+// --device-budget and "device_budget". Pure functions, thread-safe.
 
 #include <cstdint>
 #include <optional>
@@ -28,7 +28,7 @@ struct SearchWords {
   std::optional<Bytes> min;
   std::optional<Bytes> max;
   SearchOptions search;
-  int64_t prefetch_depth = 1;
+  int64_t prefetch = 1;
   std::string mode;
   std::string rule;
   // Speeds: "24GB/s,10us".

@@ -116,7 +116,7 @@ typedef struct castor_tensor {
 /* Which chunk size wastes least, as the JSON of `castor search --json` for the
  * same list and flags. `options`: null, or a JSON object whose keys are flags,
  * {"min": "1MiB", "device_budget": 8589934592}: min, max, world, align, mode,
- * prefetch_depth, device_budget, rule, h2d, d2h, all_gather, reduce_scatter.
+ * prefetch, device_budget, rule, h2d, d2h, all_gather, reduce_scatter.
  * `json` lives until this thread's next search. CASTOR_MALFORMED names a tensor
  * whose shape is none, CASTOR_INFEASIBLE says what budget would do. */
 CASTOR_API int32_t castor_search_run(const castor_tensor* tensors, size_t count,
@@ -353,7 +353,7 @@ CASTOR_API int32_t castor_device_set_allocator(
  * host_budget_bytes 0, nvme (no drive), chunk.bytes (searched), chunk.min_bytes
  * 0, chunk.max_bytes 0, chunk.align_elements 64, chunk.layout "", machine "",
  *   home_limits, home_rules, keep_copies true, policy "auto",
- *   prefetch "depth", prefetch_depth 3, step_compute_ns 0 (unknown),
+ *   prefetch 3 (or "deadlines"), step_compute_ns 0 (unknown),
  *   grad_mode "separate", accumulation_order "each", clip_norm 0 (none),
  *   count_norm false, average_micro_batches true, own_lease_ends true,
  *   poison false, optimizer.kind "adamw", optimizer.beta1 0.9,

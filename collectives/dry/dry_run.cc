@@ -50,7 +50,8 @@ class Run {
                 .device_capacity = request.options.device_budget,
                 .world = request.world,
                 .rank = request.rank,
-                .communicator_buffers = request.communicator_buffers},
+                .communicator_buffers = request.communicator_buffers,
+                .nvme_piece = request.nvme_piece},
                meetings),
         lane_sums_(1 + request.steps.size()) {}
   // What the trainer's lane still has to do asks the engine.

@@ -53,6 +53,8 @@ struct DryRunRequest {
   SimTrainer trainer = SimTrainer::kStream;
   // The device's memory, for the engine's kernels; empty: they take no time.
   std::optional<LinkModel> device_memory;
+  // Where a machine is given: DryWorldOptions has it.
+  Bytes nvme_piece = MiB(1);
 };
 
 // Fails as the engine's calls do: Infeasible where a step holds more at once

@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string_view>
@@ -26,6 +27,7 @@ std::optional<RingModel> RingOf(const DryWorldOptions& options,
 
 DryWorld::DryWorld(const DryWorldOptions& options, internal::Meetings* meetings)
     : instant_(!options.machine),
+      nvme_piece_(instant_ ? MiB(512) : options.nvme_piece),
       wires_(&executor_, options.machine.value_or(TierModel()),
              options.device_memory),
       device_({.name = "device",
@@ -62,7 +64,10 @@ void DryWorld::Furnish(ZeroOptions* options) {
       return static_cast<ssize_t>(size);
     };
     IoQueueOptions queue;
-    if (instant_) queue.piece = MiB(512);
+    // As many bytes in flight as a run has.
+    queue.depth = static_cast<int>(
+        std::max<int64_t>(2, queue.piece * queue.depth / nvme_piece_));
+    queue.piece = nvme_piece_;
     return MakeSimulatedIoQueue({.queue = queue,
                                  .wires = &wires_,
                                  .executor = &executor_,
@@ -75,6 +80,7 @@ void DryWorld::Furnish(ZeroOptions* options) {
   if (!options->dry) options->dry.emplace();
   options->dry->traffic = &traffic_;
   options->dry->instant = instant_;
+  options->dry->nvme_piece = nvme_piece_;
 }
 
 }  // namespace castor

@@ -40,6 +40,8 @@ struct DryWorldOptions {
   int world = 1;
   int rank = 0;
   Bytes communicator_buffers;
+  // Drives move up to so many bytes at once, a multiple of 1 MiB up to 32 MiB.
+  Bytes nvme_piece = MiB(1);
 };
 
 class DryWorld {
@@ -67,6 +69,7 @@ class DryWorld {
 
  private:
   const bool instant_;
+  const Bytes nvme_piece_;
   SoloExecutor executor_;
   internal::Wires wires_;
   SimulatedDevice device_;

@@ -27,7 +27,7 @@ Result<MemoryPlan> ZeroEngine::Impl::PlanAllMemory(
     return made(options_, least_.device, declared);
   }
   ZeroOptions options = options_;
-  options.prefetch_depth = 0;
+  options.prefetch.depth = 0;
   options.keep_copies = false;
   const SealOptions held = FirstStepOf(*layout_, Specs(), declared);
   // In little more than the least budget that serves it, which leaves the rest
@@ -91,13 +91,13 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared,
                     memory_.unknown_links));
   }
   const PlanProblem& problem = memory_.problem;
-  if (problem.prefetch == PrefetchMode::kDeadlines &&
+  if (problem.prefetch.mode == PrefetchMode::kDeadlines &&
       (problem.fetch_ns.empty() || problem.step_compute_ns == 0)) {
     options_.log->WarnOnce(
         "no deadlines",
         fmt::format("nothing is fetched ahead by deadlines, but {} chunks "
                     "before their use: {}",
-                    problem.prefetch_depth, LackedByDeadlines(memory_)));
+                    problem.prefetch.depth, LackedByDeadlines(memory_)));
   }
 
   RankPoolsOptions pools;
@@ -122,7 +122,7 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared,
   pools.make_nvme_queue = options_.make_nvme_queue;
   pools.nvme_checksums = options_.nvme_checksums;
   pools.dry = options_.dry.has_value();
-  pools.moves_whole = options_.dry && options_.dry->instant;
+  if (options_.dry) pools.nvme_joined = options_.dry->nvme_piece;
   pools.log = options_.log;
   pools.poison = options_.poison;
   pools.nvme_class = memory_.staging_class;

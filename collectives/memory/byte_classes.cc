@@ -49,7 +49,7 @@ void AddGathered(const MemoryPlan& memory, ByteTable& table) {
   for (size_t c = 0; c < problem.slots.size(); ++c) {
     const Bytes slot = memory.device_classes[c].slot_bytes;
     const int64_t more = problem.slots[c] - need[c];
-    const int64_t ahead = std::min<int64_t>(more, problem.prefetch_depth);
+    const int64_t ahead = std::min<int64_t>(more, problem.prefetch.depth);
     table.at(ByteClass::kGathered, Tier::kDevice) += slot * need[c];
     table.at(ByteClass::kPrefetch, Tier::kDevice) += slot * ahead;
     table.at(ByteClass::kKept, Tier::kDevice) += slot * (more - ahead);

@@ -62,11 +62,11 @@ class HomeChooser {
       ChunkHomes on_device;
       on_device.fill(Tier::kDevice);
       return Cut(std::vector<ChunkHomes>(needs_.chunks(), on_device), {},
-                 input_.prefetch_depth);
+                 input_.prefetch.depth);
     }
     for (const internal::HostScheme& scheme : internal::HostSchemes(
              budgets, demand_.windows, demand_.staging_slot, demand_.mixed())) {
-      for (int depth = input_.prefetch_depth; depth >= 0; --depth) {
+      for (int depth = input_.prefetch.depth; depth >= 0; --depth) {
         const std::optional<HomeRoom> room = demand_.RoomForHomes(
             budgets, scheme,
             needs_.gathered()[needs_.main_class()].slot_bytes * depth);
@@ -109,7 +109,7 @@ class HomeChooser {
         needs_.GatheredBytes(needs_.Slots(needs_.Direct(placement.homes))) +
         needs_.lease_bytes() + needs_.norm_bytes();
     work.slot_ahead = needs_.gathered()[needs_.main_class()].slot_bytes;
-    work.most_ahead = input_.prefetch_depth;
+    work.most_ahead = input_.prefetch.depth;
     work.staging_slot = demand_.staging_slot;
     work.windows = demand_.windows;
     CASTOR_ASSIGN_OR_RETURN(

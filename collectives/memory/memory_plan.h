@@ -49,8 +49,7 @@ struct MemoryPlanInput {
   // kNormBytes, or 0 where none are needed.
   Bytes norm_bytes;
   bool keep_copies = true;  // in what the device budget leaves over
-  int prefetch_depth = 0;
-  PrefetchMode prefetch = PrefetchMode::kDepth;
+  Prefetch prefetch;
   int64_t step_compute_ns = 0;  // 0: unknown
   // A gradient that is opened stays so, whole, to the end of the step.
   bool whole_grads = false;

@@ -83,7 +83,7 @@ std::array<StatePlace, kStateKinds> PlacesOf(const SlotNeeds& needs,
 
 MemoryPlan CutIntoSlots(const SlotNeeds& needs,
                         const std::vector<ChunkHomes>& homes,
-                        StagingSlots staging, int prefetch_depth) {
+                        StagingSlots staging, int depth) {
   const MemoryPlanInput& input = needs.input();
   const ChunkLayout& layout = needs.layout();
   const std::vector<bool> direct = needs.Direct(homes);
@@ -104,7 +104,7 @@ MemoryPlan CutIntoSlots(const SlotNeeds& needs,
               needs.trainable(c) && !input.grads_in_place;
   }
   int64_t more = std::max<int64_t>(useful - slots[main], 0);
-  if (!input.keep_copies) more = std::min<int64_t>(more, prefetch_depth);
+  if (!input.keep_copies) more = std::min<int64_t>(more, depth);
   slots[main] +=
       std::clamp<int64_t>(left / needs.gathered()[main].slot_bytes, 0, more);
 
@@ -114,8 +114,7 @@ MemoryPlan CutIntoSlots(const SlotNeeds& needs,
   }
   const size_t first_home_class = plan.device_classes.size();
   plan.problem.slots = slots;
-  plan.problem.prefetch_depth = prefetch_depth;
-  plan.problem.prefetch = input.prefetch;
+  plan.problem.prefetch = {input.prefetch.mode, depth};
   plan.problem.step_compute_ns = input.step_compute_ns;
   FetchCosts costs = FetchCostsOf(layout, input.sharding, homes, input.machine);
   plan.problem.fetch_cost = std::move(costs.cost);

@@ -98,7 +98,7 @@ struct StagingSlots {
 // more gathered copies. REQUIRES: the budgets hold it.
 MemoryPlan CutIntoSlots(const SlotNeeds& needs,
                         const std::vector<ChunkHomes>& homes,
-                        StagingSlots staging, int prefetch_depth);
+                        StagingSlots staging, int depth);
 
 }  // namespace castor::internal
 

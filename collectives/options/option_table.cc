@@ -75,6 +75,14 @@ Status Take(const Option& option, OptionType type, std::string_view text) {
       if (number && *number >= option.least && *number <= option.most) {
         return option.set(*number);
       }
+      if (std::count(option.names.begin(), option.names.end(), text) > 0) {
+        return option.set(std::string(text));
+      }
+      if (!option.names.empty()) {
+        return InvalidArgument(fmt::format(
+            "is neither a whole number from {} to {} nor {}", option.least,
+            option.most, fmt::join(option.names, ", ")));
+      }
       if (option.type == OptionType::kSize) {
         return InvalidArgument(fmt::format(
             "is not a whole number from {} to 2 EiB", option.least));
@@ -114,6 +122,15 @@ Result<std::string> InUnits(const Option& option, std::string_view text) {
   return std::to_string(size.count());
 }
 
+// What a document says where a text belongs, or a word in place of a number.
+Status TakeText(const Option& option, OptionType type, const JsonPath& path,
+                const JsonScalar& scalar, std::string_view text) {
+  const Status taken = Take(option, type, text);
+  if (taken.ok()) return taken;
+  return Malformed(fmt::format("{} is {}, which {}", JsonPathText(path),
+                               JsonScalarText(scalar), taken.message()));
+}
+
 // The same of a document, where sizes and times may also be numbers.
 Status Take(const Option& option, const JsonPath& path,
             const JsonScalar& scalar) {
@@ -133,6 +150,11 @@ Status Take(const Option& option, const JsonPath& path,
     belongs = type == OptionType::kSize   ? "a number of bytes, or \"4GiB\""
               : type == OptionType::kTime ? "a number of ns, or \"850ms\""
                                           : "a whole number";
+    // A word in place of a number.
+    const bool words = !option.names.empty();
+    if (words && fits) {
+      return TakeText(option, OptionType::kWhole, path, scalar, scalar.text);
+    }
     fits = whole || (units && fits);
     type = OptionType::kWhole;
   }
@@ -145,15 +167,9 @@ Status Take(const Option& option, const JsonPath& path,
       return Malformed(
           fmt::format("{}: {}", JsonPathText(path), number.status().message()));
     }
-    const Status taken = Take(option, type, *number);
-    if (taken.ok()) return taken;
-    return Malformed(fmt::format("{} is {}, which {}", JsonPathText(path),
-                                 shown, taken.message()));
+    return TakeText(option, type, path, scalar, *number);
   }
-  const Status taken = Take(option, type, text ? scalar.text : shown);
-  if (taken.ok()) return taken;
-  return Malformed(fmt::format("{} is {}, which {}", JsonPathText(path), shown,
-                               taken.message()));
+  return TakeText(option, type, path, scalar, text ? scalar.text : shown);
 }
 
 // What there is to say of a scalar. An empty text is none, unless it must be.
@@ -406,6 +422,9 @@ std::vector<std::string> OptionWords(const Option& option) {
     case OptionType::kSwitch:
       return {""};
     case OptionType::kWhole:
+      if (const std::string* const word = std::get_if<std::string>(&*scalar)) {
+        return {*word};
+      }
       return {fmt::format("{}", std::get<int64_t>(*scalar))};
     case OptionType::kReal:
       return {fmt::format("{}", std::get<double>(*scalar))};

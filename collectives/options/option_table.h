@@ -66,7 +66,8 @@ struct Option {
   int64_t most = std::numeric_limits<int64_t>::max();
   double lowest = 0;  // of kReal
   double highest = 0;
-  std::vector<std::string> names = {};  // of kChoice, as documents have them
+  // Of kChoice, as documents have them; of kWhole, words in place of a number.
+  std::vector<std::string> names = {};
 
   // Of scalars. `set` fails with what is wrong with a value, in words that go
   // behind it: "is no multiple of 64". No value: the member is not set.

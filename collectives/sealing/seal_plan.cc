@@ -54,7 +54,6 @@ MemoryPlanInput InputOf(const ChunkLayout& layout, const Sharding& sharding,
                        EndsWithAllGrads(declared.held));
   input.grads_in_place = options.grad_mode == GradMode::kReuse;
   input.keep_copies = options.keep_copies;
-  input.prefetch_depth = options.prefetch_depth;
   input.prefetch = options.prefetch;
   input.step_compute_ns = options.step_compute_ns;
   input.whole_updates = UpdatesWhole(options);
@@ -114,10 +113,10 @@ Status CheckOptions(const ZeroOptions& options, int world) {
         "values cannot be read in pieces of {} bytes: give 8 at least",
         options.values_piece.count()));
   }
-  if (options.prefetch_depth < 0) {
+  if (options.prefetch.depth < 0) {
     return InvalidArgument(
         fmt::format("prefetch depth {} is negative: 0 turns prefetch off",
-                    options.prefetch_depth));
+                    options.prefetch.depth));
   }
   if (options.step_compute_ns < 0 || options.step_compute_ns > kMaxStepNs) {
     return InvalidArgument(fmt::format(

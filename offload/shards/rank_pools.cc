@@ -37,7 +37,7 @@ Result<std::unique_ptr<RankPools>> RankPools::Create(RankPoolsOptions options) {
   made->make_nvme_queue_ = std::move(options.make_nvme_queue);
   made->nvme_checksums_ = options.nvme_checksums;
   made->dry_ = options.dry;
-  made->moves_whole_ = options.moves_whole;
+  made->nvme_joined_ = options.nvme_joined;
   made->device_memory_ = std::move(options.device_memory);
   made->make_device_slab_ = std::move(options.make_device_slab);
   made->coming_ = options.coming;
@@ -120,7 +120,7 @@ Result<std::unique_ptr<NvmeStore>> RankPools::MakeStore(
   options.make_queue = make_nvme_queue_;
   options.checksums = nvme_checksums_;
   options.dry = dry_;
-  options.moves_whole = moves_whole_;
+  options.joined = nvme_joined_;
   CASTOR_ASSIGN_OR_RETURN(std::unique_ptr<NvmeStore> store,
                           NvmeStore::Create(std::move(options)));
   ++allocations_;

@@ -69,8 +69,8 @@ struct RankPoolsOptions {
   IoQueueFactory make_nvme_queue = nullptr;
   // Computes checksums; null: threads of each store's own.
   Executor* nvme_checksums = nullptr;
-  bool dry = false;          // stores have no files (NvmeStoreOptions)
-  bool moves_whole = false;  // likewise
+  bool dry = false;        // stores have no files (NvmeStoreOptions)
+  Bytes nvme_joined = {};  // likewise
   // What it captures must outlive the pools.
   DeviceMemoryListener device_memory = {};
   // Slots of the device that go back are filled with NaN of every float type.
@@ -217,7 +217,7 @@ class RankPools {
   IoQueueFactory make_nvme_queue_;
   Executor* nvme_checksums_ = nullptr;
   bool dry_ = false;
-  bool moves_whole_ = false;
+  Bytes nvme_joined_;
   int64_t allocations_ = 0;
   DeviceMemoryListener device_memory_;
   Slab device_slab_;

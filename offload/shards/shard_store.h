@@ -94,10 +94,10 @@ class ShardStore {
   ShardStore(const ShardStore&) = delete;
   ShardStore& operator=(const ShardStore&) = delete;
 
-  // Takes a slot of `slot_class` on `home` for `bytes` of the state, which
-  // moves in pieces of `piece`, a multiple of 4 KiB; 0: whole, and counted as
-  // so many moves as there are pieces of `counted` in the bytes, if that is not
-  // 0. A shard is added once.
+  // Takes a slot of `slot_class` on `home` for `bytes` of the state. The shard
+  // moves in pieces of `piece`, a multiple of 4 KiB; 0: whole. A shard that
+  // moves whole counts as one move for each `counted` bytes; 0: as one. A shard
+  // is added once.
   Status AddShard(ChunkId chunk, StateKind state, Tier home, int32_t slot_class,
                   Bytes bytes, Bytes piece = {}, Bytes counted = {});
 

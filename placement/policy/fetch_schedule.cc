@@ -22,9 +22,8 @@ constexpr int64_t kLead = 6;
 
 // By fetch, the access after which it begins, -1: when the step does; its use:
 // on demand, before it.
-std::vector<int64_t> BeginByDepth(int prefetch_depth,
+std::vector<int64_t> BeginByDepth(size_t depth,
                                   const std::vector<DemandFetch>& fetches) {
-  const size_t depth = static_cast<size_t>(prefetch_depth);
   std::vector<int64_t> begins;
   begins.reserve(fetches.size());
   int64_t issued = -1;
@@ -74,13 +73,14 @@ Plan ScheduleFetches(const Trace& trace, const PlanProblem& problem,
         {MoveKind::kRelease, RunCause::kRoom, drop.chunk});
   }
   std::vector<int64_t> compute_ns;
-  if (problem.prefetch == PrefetchMode::kDeadlines &&
+  if (problem.prefetch.mode == PrefetchMode::kDeadlines &&
       !problem.fetch_ns.empty()) {
     compute_ns = PlannedComputeNs(trace, problem);
   }
   const std::vector<int64_t> begins =
       compute_ns.empty()
-          ? BeginByDepth(problem.prefetch_depth, served.fetches)
+          ? BeginByDepth(static_cast<size_t>(problem.prefetch.depth),
+                         served.fetches)
           : BeginByDeadlines(problem, compute_ns, served.fetches);
   for (size_t j = 0; j < begins.size(); ++j) {
     const DemandFetch& fetch = served.fetches[j];

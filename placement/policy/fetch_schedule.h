@@ -19,7 +19,7 @@ namespace castor::internal {
 // The plan of a step that begins with the copies `kept` and makes what was
 // served. Every fetch begins after the access that left its slot idle, and in
 // the order of use: so fetching ahead never fetches more. By depth no more than
-// prefetch_depth begin before their use at one time; where that is not ahead of
+// prefetch.depth begin before their use at one time; where that is not ahead of
 // the use, on demand. By deadlines, where the problem has the times, each
 // begins as late as it may (fetch_deadlines.h), however many are under way.
 Plan ScheduleFetches(const Trace& trace, const PlanProblem& problem,

@@ -34,7 +34,7 @@ std::vector<int64_t> SpareSlots(const Trace& trace,
                                 problem.TakenAfter(c, i));
     }
     spare.push_back(
-        std::min<int64_t>(problem.slots[c] - most, problem.prefetch_depth));
+        std::min<int64_t>(problem.slots[c] - most, problem.prefetch.depth));
   }
   return spare;
 }

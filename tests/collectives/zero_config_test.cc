@@ -40,7 +40,7 @@ TEST(ZeroConfigTest, NothingIsEveryDefault) {
   ASSERT_THAT(read, IsOk());
   const ZeroOptions defaults;
   EXPECT_EQ(read->stage, defaults.stage);
-  EXPECT_EQ(read->prefetch_depth, defaults.prefetch_depth);
+  EXPECT_EQ(read->prefetch.depth, defaults.prefetch.depth);
   EXPECT_EQ(read->min_chunk, defaults.min_chunk);
   EXPECT_FALSE(read->chunk_size.has_value());
   EXPECT_EQ(read->optimizer.kind, defaults.optimizer.kind);
@@ -53,7 +53,7 @@ constexpr char kEveryKey[] = R"({
   "count_norm": true, "average_micro_batches": false,
   "own_lease_ends": true, "poison": true,
   "shard_group": 4, "optimizer_span": "world",
-  "keep_copies": false, "prefetch_depth": 0, "prefetch": "deadlines", "step_compute_ns": 5000,
+  "keep_copies": false, "prefetch": "deadlines", "step_compute_ns": 5000,
   "policy": "planned", "grad_mode": "fp32",
   "accumulation_order": "last",
   "device_budget_bytes": 1048576, "host_budget_bytes": 2097152,
@@ -112,11 +112,10 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
                  clip_norm, count_norm, average_micro_batches, own_lease_ends,
                  loss_scaling, grad_mode, accumulation, layout, align,
                  chunk_size, min_chunk, max_chunk, device_budget, host_budget,
-                 nvme, home_limits, home_rules, poison, keep_copies,
-                 prefetch_depth, prefetch, step_compute_ns, machine, policy,
-                 values_piece, executor, device, make_device_slab,
-                 make_nvme_queue, nvme_checksums, workers, host_passes, dry,
-                 recorder, log, clock] = engine;
+                 nvme, home_limits, home_rules, poison, keep_copies, prefetch,
+                 step_compute_ns, machine, policy, values_piece, executor,
+                 device, make_device_slab, make_nvme_queue, nvme_checksums,
+                 workers, host_passes, dry, recorder, log, clock] = engine;
     EXPECT_NE(stage, none.stage);
     EXPECT_NE(shard_group, none.shard_group);
     EXPECT_NE(optimizer_span, none.optimizer_span);
@@ -141,7 +140,6 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
     EXPECT_NE(keep_copies, none.keep_copies);
     EXPECT_TRUE(home_limits.has_value());
     EXPECT_EQ(home_rules.size(), 2u);
-    EXPECT_NE(prefetch_depth, none.prefetch_depth);
     EXPECT_NE(prefetch, none.prefetch);
     EXPECT_NE(step_compute_ns, none.step_compute_ns);
     EXPECT_FALSE(machine.has_value());  // a file
@@ -307,19 +305,19 @@ TEST(ZeroConfigTest, PrefetchAndLossScaleHaveFormsOfTheirOwn) {
   const Option& prefetch = table.OfFlag("--prefetch");
   for (const int depth : {0, 8, 1024}) {
     EXPECT_THAT(ParseOption(prefetch, std::to_string(depth)), IsOk());
-    EXPECT_EQ(engine.prefetch_depth, depth);
-    EXPECT_EQ(engine.prefetch, PrefetchMode::kDepth);
+    EXPECT_EQ(engine.prefetch.depth, depth);
+    EXPECT_EQ(engine.prefetch.mode, PrefetchMode::kDepth);
     EXPECT_THAT(OptionWords(prefetch),
                 testing::ElementsAre(std::to_string(depth)));
   }
   EXPECT_THAT(ParseOption(prefetch, "deadlines"), IsOk());
-  EXPECT_EQ(engine.prefetch, PrefetchMode::kDeadlines);
+  EXPECT_EQ(engine.prefetch.mode, PrefetchMode::kDeadlines);
   EXPECT_THAT(OptionWords(prefetch), testing::ElementsAre("deadlines"));
   for (const char* text : {"", "-1", "1025", "3x", " 3", "deadline", "1e3",
                            "99999999999999999999"}) {
     EXPECT_THAT(ParseOption(prefetch, text),
                 StatusIs(ErrorCode::kInvalidArgument,
-                         HasSubstr("from 0 to 1024, or deadlines")))
+                         HasSubstr("from 0 to 1024 nor deadlines")))
         << text;
   }
   const Option& scale = table.OfFlag("--loss-scale");

@@ -143,7 +143,7 @@ class TwinsTest : public testing::Test {
     options.log = &log_;
     options.chunk_size = n % 7 < 3 ? KiB(16) : KiB(12);
     options.policy = n % 2 == 0 ? PlanPolicy::kPlanned : PlanPolicy::kAuto;
-    options.prefetch_depth = 1 + n % 3;
+    options.prefetch.depth = 1 + n % 3;
     if (n % 4 != 3) options.clip_norm = 1;
     options.nvme = {{nvme_.path(), MiB(8)}};
     options.device_budget = of.room == Room::kDevice ? MiB(4) : KiB(88);
@@ -211,7 +211,7 @@ class TwinsTest : public testing::Test {
     training.machine.nvme_write = LinkModel{200'000'000, 5'000};
     if (of.slow_host) training.machine.optimizer = RateModel{400'000'000};
     if (of.in_time) {
-      options.prefetch = PrefetchMode::kDeadlines;
+      options.prefetch.mode = PrefetchMode::kDeadlines;
       options.step_compute_ns = 150'000 * training.micro_batches;
       options.machine = training.machine;
       options.machine->all_gather = RingModel{500'000'000, 2'000};

@@ -146,14 +146,14 @@ TEST_P(ZeroEquivalenceTest, WeightsDependOnNothingButWorldAndData) {
         options.engine.chunk_size = chunks[c];
         // Each with every level of each of the others, and in half of all
         // combinations.
-        options.engine.prefetch_depth = (stage + c + tight) % 2 == 0 ? 3 : 0;
+        options.engine.prefetch.depth = (stage + c + tight) % 2 == 0 ? 3 : 0;
         options.engine.policy =
             (stage / 2 + c) % 2 == 0 ? PlanPolicy::kAuto : PlanPolicy::kPlanned;
         if (tight) options = Tight(options);
         SCOPED_TRACE(testing::Message()
                      << "stage " << stage << ", chunks of " << chunks[c]
                      << (tight ? ", tight budgets" : ", all resident")
-                     << ", prefetch " << options.engine.prefetch_depth
+                     << ", prefetch " << options.engine.prefetch.depth
                      << ", policy " << PlanPolicyName(options.engine.policy));
         EXPECT_EQ(MustTrain(options), expected);
       }

@@ -72,7 +72,7 @@ inline RandomCase MakeRandomCase(std::mt19937_64& random, int chunks,
   for (size_t k = 0; k < peaks.size(); ++k) {
     made.problem.slots[k] = std::max<int64_t>(peaks[k], 1) + extra;
   }
-  made.problem.prefetch_depth = pick(5);
+  made.problem.prefetch.depth = pick(5);
   return made;
 }
 

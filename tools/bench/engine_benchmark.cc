@@ -479,7 +479,7 @@ void BM_GatherAndReleaseOnTwoRanks(benchmark::State& state) {
   const std::unique_ptr<BenchDevice> bench = BenchDevice::Open(state);
   if (bench == nullptr) return;
   ZeroOptions options = SmallOptions(*bench);
-  options.prefetch_depth = static_cast<int>(state.range(0));
+  options.prefetch.depth = static_cast<int>(state.range(0));
   options.device_budget = kSmallChunk * 8;
   auto world = MakeInProcessWorld({.world = 2, .executor = &bench->pool});
   std::array<std::unique_ptr<Lane>, 2> lanes;

@@ -78,7 +78,7 @@ Scenario Sweep(int chunks, int micro_batches, int64_t most_slots,
   made.problem.survives_step.assign(n, survives);
   for (int c = 0; c < chunks; ++c) made.problem.fetch_cost.push_back(cost(c));
   made.problem.slots = {most_slots};
-  made.problem.prefetch_depth = 2;
+  made.problem.prefetch.depth = 2;
   made.problem.slots_taken = {taken};
   return made;
 }

@@ -155,18 +155,17 @@ class Candidates {
                       }});
     }
     for (const int depth : {2, 3, 4, 6, 8}) {
-      if (depth == model_.options.prefetch_depth) continue;
+      if (depth == model_.options.prefetch.depth) continue;
       all_.push_back(
           {fmt::format("fetch {} chunks ahead", depth),
            {{"Python",
-             fmt::format(R"(castor.wrap(..., config={{"prefetch_depth": {}}}))",
+             fmt::format(R"(castor.wrap(..., config={{"prefetch": {}}}))",
                          depth)},
-            {"config", fmt::format(R"("prefetch_depth": {})", depth)},
+            {"config", fmt::format(R"("prefetch": {})", depth)},
             {"command", fmt::format("--prefetch {}", depth)}},
            Bytes(0),
            [depth](RunModel* model) {
-             model->options.prefetch = PrefetchMode::kDepth;
-             model->options.prefetch_depth = depth;
+             model->options.prefetch = {.depth = depth};
            }});
     }
     // A wrapped model counts the norm unless its chunks are updated early.

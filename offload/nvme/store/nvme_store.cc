@@ -89,7 +89,7 @@ NvmeStore::Impl::Impl(const NvmeStoreOptions& options,
                                                    : write_threads.get()),
       read_checksums(options.checksums),
       dry(options.dry),
-      moves_whole(options.moves_whole) {
+      joined(options.joined) {
   stats.direct = true;
   for (const auto& drive : drives) {
     stats.direct = stats.direct && drive->direct();

@@ -53,9 +53,10 @@ struct NvmeStoreOptions {
   // No drive has a file, and no transfer moves or checks a byte; what was never
   // written may be read. REQUIRES, then: queues of `make_queue` that move none.
   bool dry = false;
-  // A transfer of a dry store goes out whole, not in pieces of a stripe: for
-  // one whose drives take no time.
-  bool moves_whole = false;
+  // Of a dry store: stripes of a transfer that are on one drive go out
+  // together, in pieces of at most so many bytes. A stripe or less: each by
+  // itself.
+  Bytes joined = {};
 };
 
 struct NvmeDriveStats {

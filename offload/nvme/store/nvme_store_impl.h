@@ -103,7 +103,7 @@ struct NvmeStore::Impl : std::enable_shared_from_this<Impl> {
   Executor* const write_checksums;
   Executor* const read_checksums;  // null: the queue's thread
   const bool dry;
-  const bool moves_whole;
+  const Bytes joined;  // NvmeStoreOptions
 
   mutable std::mutex mutex;
   std::condition_variable idle;

@@ -111,14 +111,16 @@ Status NvmeStore::Impl::Claim(Transfer& transfer) {
     begun = extents.BeginRead(transfer.offset, transfer.size);
   }
   CASTOR_RETURN_IF_ERROR(begun);
-  if (moves_whole) {
-    transfer.pieces.push_back(
-        {transfer.offset, transfer.size, map.Place(transfer.offset)});
-  } else {
-    for (const ExtentPiece& piece :
-         extents.Pieces(transfer.offset, transfer.size)) {
-      transfer.pieces.push_back(
-          {piece.offset, piece.size, map.Place(piece.offset)});
+  for (const ExtentPiece& piece :
+       extents.Pieces(transfer.offset, transfer.size)) {
+    const StripePlace place = map.Place(piece.offset);
+    const auto last = std::find_if(
+        transfer.pieces.rbegin(), transfer.pieces.rend(),
+        [&](const Piece& other) { return other.place.drive == place.drive; });
+    if (last != transfer.pieces.rend() && last->size + piece.size <= joined) {
+      last->size += piece.size;
+    } else {
+      transfer.pieces.push_back({piece.offset, piece.size, place});
     }
   }
   transfer.parts_left = transfer.pieces.size() * (read ? 1 : 2);

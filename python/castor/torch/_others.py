@@ -180,7 +180,7 @@ _GEMINI = {
     "enable_gradient_accumulation": "backwards before a step are summed up",
     "shard_param_frac": "give stage=3, or stage=2 for parameters that every rank keeps",
     "pin_memory": "host memory of chunks is pinned",
-    "max_prefetch": "give config={'prefetch_depth': ...}",
+    "max_prefetch": "give config={'prefetch': ...}",
     "hidden_dim": "the search needs no hint",
     "search_range_m": "the search is exact",
     "warmup_non_model_data_ratio": _BY_PLAN,

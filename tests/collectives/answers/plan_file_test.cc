@@ -35,8 +35,8 @@ PlanFile MadePlan() {
   plan.engine.device_budget = MiB(7);
   plan.engine.host_budget = MiB(9);
   plan.nvme = GiB(1);
-  plan.engine.prefetch_depth = 5;
-  plan.engine.prefetch = PrefetchMode::kDeadlines;
+  plan.engine.prefetch.depth = 5;
+  plan.engine.prefetch.mode = PrefetchMode::kDeadlines;
   plan.engine.step_compute_ns = 800'000'000;
   plan.engine.policy = PlanPolicy::kPlanned;
   plan.engine.grad_mode = GradMode::kReuse;
@@ -74,7 +74,7 @@ TEST(PlanFileTest, ComesBackAsItWas) {
   EXPECT_EQ(read->engine.home_rules[0].most, KiB(64));
   EXPECT_EQ(read->nvme, GiB(1));
   EXPECT_EQ(read->engine.shard_group, 2);
-  EXPECT_EQ(read->engine.prefetch, PrefetchMode::kDeadlines);
+  EXPECT_EQ(read->engine.prefetch.mode, PrefetchMode::kDeadlines);
   EXPECT_EQ(read->engine.step_compute_ns, 800'000'000);
   EXPECT_EQ(read->engine.optimizer_span, OptimizerSpan::kWorld);
 

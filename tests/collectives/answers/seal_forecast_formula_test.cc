@@ -43,7 +43,7 @@ TEST_F(SealForecastTest, WireElementsAreTwoOrThreeTimesTheModels) {
         ZeroOptions options = Roomy(stage);
         options.chunk_size = Bytes(3072);
         options.grad_mode = mode;
-        options.prefetch_depth = 0;
+        options.prefetch.depth = 0;
         // All homes in host memory, and one slot for parameters.
         options.home_limits = {{{"all", Tier::kDevice, Bytes(0)}}};
         options.device_budget =
@@ -107,7 +107,7 @@ TEST_F(SealForecastTest, WithTheFewestSlotsPeaksFollowTheFormulaDownTheStages) {
       request.params = made.model.params;
       request.options = Roomy(stage);
       request.options.chunk_size = chunk;
-      request.options.prefetch_depth = 0;
+      request.options.prefetch.depth = 0;
       request.world = world;
       request.declared.held =
           HeldMomentsOf(made.model.params, made.blocks, StepShape());

@@ -57,7 +57,7 @@ class ForetoldTest : public SealForecastTest {
     options.device_budget = c.device;
     options.host_budget = c.host;
     if (c.nvme) options.nvme = {{nvme_.path(), std::nullopt}};
-    options.prefetch_depth = c.depth;
+    options.prefetch.depth = c.depth;
     options.policy = c.policy;
     options.clip_norm = c.clip;
     options.grad_mode = c.grads;
@@ -244,7 +244,7 @@ TEST_F(SealForecastTest, EveryByteOfAPoolIsOfAClass) {
                      one_of(0, 1) == 0 ? DType::kF32 : DType::kBF16);
     ZeroOptions options = Tight(static_cast<int>(one_of(0, 3)),
                                 KiB(one_of(16, 512)), KiB(one_of(0, 512)));
-    options.prefetch_depth = static_cast<int>(one_of(0, 4));
+    options.prefetch.depth = static_cast<int>(one_of(0, 4));
     options.clip_norm = static_cast<double>(one_of(0, 1));
     EngineRequest request;
     request.params = model.params;

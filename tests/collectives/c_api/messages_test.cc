@@ -163,7 +163,7 @@ TEST(CMessagesTest, NameFunctionsOfTheHeaderAndNothingElse) {
 TEST(CMessagesTest, NameTheParametersOfAChunk) {
   const CWorld world(1);
   const CEngine engine(world, 0, 16,
-                       R"({"chunk": {"bytes": 2048}, "prefetch_depth": 0,
+                       R"({"chunk": {"bytes": 2048}, "prefetch": 0,
                            "device_budget_bytes": 10240,
                            "host_budget_bytes": "1MiB"})");
   const int32_t first = 0;

@@ -68,10 +68,10 @@ TEST(CSearchTest, AnswersWhatTheCommandDoes) {
   EXPECT_EQ(
       SearchInC(one_type, R"({"min": "1MiB", "max": 33554432, "world": 4,
                               "align": 128, "mode": "layer",
-                              "prefetch_depth": 2, "rule": "gemini"})"),
+                              "prefetch": 2, "rule": "gemini"})"),
       SearchByCommand(one_type, {"--min", "1MiB", "--max", "32MiB", "--world",
                                  "4", "--align", "128", "--mode", "layer",
-                                 "--prefetch-depth", "2", "--rule", "gemini"}));
+                                 "--prefetch", "2", "--rule", "gemini"}));
   EXPECT_EQ(
       SearchInC(list, R"({"device_budget": "1GiB", "h2d": "24GB/s,10us",
                           "d2h": "20GB/s", "world": 2, "all_gather": "9GB/s",
@@ -93,8 +93,8 @@ TEST(CSearchTest, NamesOptionsAsTheProgramDoes) {
               HasSubstr("min 2MiB is above max 1MiB"));
   EXPECT_THAT(refusal(R"({"all_gather": "1GB/s"})"), HasSubstr("give world"));
   EXPECT_THAT(refusal(R"({"h2d": "fast"})"), Not(HasSubstr("--")));
-  EXPECT_THAT(refusal(R"({"prefetch_dept": 1})"),
-              HasSubstr("did you mean prefetch_depth?"));
+  EXPECT_THAT(refusal(R"({"prefetc": 1})"),
+              HasSubstr("did you mean prefetch?"));
 }
 
 }  // namespace

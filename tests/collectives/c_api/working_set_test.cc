@@ -23,7 +23,7 @@ constexpr int kParams = 24;
 
 // Chunks of two parameters, budgets as given.
 std::string Config(const char* device, int stage) {
-  return R"({"chunk": {"bytes": "2KiB"}, "prefetch_depth": 0, "stage": )" +
+  return R"({"chunk": {"bytes": "2KiB"}, "prefetch": 0, "stage": )" +
          std::to_string(stage) + R"(, "device_budget_bytes": ")" + device +
          R"(", "host_budget_bytes": "1MiB"})";
 }

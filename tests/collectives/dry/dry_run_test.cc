@@ -45,7 +45,7 @@ class DryRunTest : public testing::Test {
     asked_.options.chunk_size = kChunk;
     asked_.options.device_budget = 2 * kChunk;
     asked_.options.host_budget = 8 * kChunk;
-    asked_.options.prefetch_depth = 2;
+    asked_.options.prefetch.depth = 2;
     // What is at home on the device is not fetched.
     asked_.options.home_rules = {{.glob = "*", .tier = Tier::kHost}};
     asked_.machine.emplace().host_to_device = LinkModel{kLinkRate, 0};
@@ -93,9 +93,35 @@ TEST_F(DryRunTest, AThreadWaitsForTheFirstFetchesOnly) {
   EXPECT_EQ(result->peak[1], 5 * kChunk);
 }
 
+TEST_F(DryRunTest, LargerPiecesOfADriveChangeNoByteAndLittleTime) {
+  const Bytes chunk = 96 * kChunk;
+  for (ParamSpec& param : params_) param.shape = {chunk.count() / 4};
+  asked_.options.chunk_size = chunk;
+  asked_.options.device_budget = chunk;
+  asked_.options.host_budget = chunk;
+  asked_.options.nvme = {{"/drive", GiB(1)}};
+  asked_.options.home_rules = {{.glob = "*", .tier = Tier::kNvme}};
+  asked_.machine->host_to_device = LinkModel{20'000'000'000, 5'000};
+  asked_.machine->nvme_read = LinkModel{2'000'000'000, 50'000};
+  asked_.nvme_piece = MiB(1);
+  const Result<SimulationResult> small = Run(UseBoth());
+  ASSERT_THAT(small, IsOk());
+  asked_.nvme_piece = MiB(16);
+  const Result<SimulationResult> large = Run(UseBoth());
+  ASSERT_THAT(large, IsOk());
+  EXPECT_EQ(small->steady().traffic, large->steady().traffic);
+  EXPECT_EQ(small->steady().traffic.on(Tier::kNvme, Tier::kHost).bytes,
+            2 * chunk);
+  // Each chunk is read in 50 ms.
+  EXPECT_GT(small->steady().ns(), 90 * kMs);
+  EXPECT_NEAR(static_cast<double>(large->steady().ns()) /
+                  static_cast<double>(small->steady().ns()),
+              1, 0.03);
+}
+
 TEST_F(DryRunTest, WithOneSlotEveryUseWaits) {
   asked_.options.device_budget = kChunk;
-  asked_.options.prefetch_depth = 0;
+  asked_.options.prefetch.depth = 0;
   const Result<SimulationResult> result = Run(UseBoth());
   ASSERT_THAT(result, IsOk());
   EXPECT_EQ(result->steady().ns(), 12 * kMs);

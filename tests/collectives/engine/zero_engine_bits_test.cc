@@ -101,7 +101,7 @@ TEST_F(ZeroEngineTest, TightBudgetsWithNvmeChangeNoBit) {
                      << stage << " prefetch " << depth);
         ZeroOptions options = Tight(stage, KiB(48), KiB(200));
         options.clip_norm = 0.02;
-        options.prefetch_depth = depth;
+        options.prefetch.depth = depth;
         const ToyResult got = TrainToy(model, run, world, options);
         ExpectEqual(got, want);
         ExpectWithinBudgets(got);
@@ -136,10 +136,10 @@ TEST_F(ZeroEngineTest, DeadlinesChangeNoBitAndNoFetch) {
         ZeroOptions options = Tight(3, KiB(72), KiB(200));
         options.clip_norm = 0.02;
         options.policy = policy;
-        options.prefetch_depth = 0;  // deadlines set no such limit
+        options.prefetch.depth = 0;  // deadlines set no such limit
         options.machine = machine;
         if (in_time) {
-          options.prefetch = PrefetchMode::kDeadlines;
+          options.prefetch.mode = PrefetchMode::kDeadlines;
           options.step_compute_ns = 2'000'000;
         }
         for (size_t r = 0; r < 2; ++r) {
@@ -174,7 +174,7 @@ TEST_F(ZeroEngineTest, WhatDeadlinesLackIsSaidOnce) {
       if (line.find("by deadlines") != line.npos) said.emplace_back(line);
     });
     ZeroOptions options = Tight(3, KiB(72), KiB(200));
-    options.prefetch = PrefetchMode::kDeadlines;
+    options.prefetch.mode = PrefetchMode::kDeadlines;
     options.machine = machine;
     options.log = &log;
     ExpectEqual(TrainToy(model, ToyRun(), 2, options),

@@ -180,7 +180,7 @@ TEST_F(ZeroEngineTest, RanksThatChoseDifferentOptionsLearnSo) {
       {"optimizer.weight_decay",
        [](ToyPart& p) { p.options.optimizer.weight_decay = 0.5; }},
       {"chunk.bytes", [](ToyPart& p) { p.options.chunk_size = KiB(16); }},
-      {"prefetch_depth", [](ToyPart& p) { p.options.prefetch_depth = 1; }},
+      {"prefetch", [](ToyPart& p) { p.options.prefetch.depth = 1; }},
       {"what is declared at Seal()",
        [](ToyPart& p) { p.run.declares = false; }},
       {"chunk.align_elements",
@@ -264,7 +264,7 @@ TEST_F(ZeroEngineTest, ARankThatGivesUpAtAnyMomentEndsTheOther) {
 TEST_F(ZeroEngineTest, AReadThatFailsBetweenStepsEndsTheOtherRankToo) {
   ToyPart part = {MakeToyModel(20, 30, 2000, DType::kBF16), ToyRun(),
                   Tight(3, KiB(48), KiB(120))};
-  part.options.prefetch_depth = 0;
+  part.options.prefetch.depth = 0;
   TempDir own;
   ToyPart with_bad_drive = part;
   part.options.nvme[0].directory = own.path();

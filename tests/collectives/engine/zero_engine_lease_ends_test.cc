@@ -107,7 +107,7 @@ TEST_F(ZeroEngineLeaseEndsTest, AtRandomPerRankEqualsPlainArrays) {
     ZeroOptions options = Tight(c.stage, KiB(8) * 60, MiB(1));
     options.own_lease_ends = true;
     options.keep_copies = false;
-    options.prefetch_depth = static_cast<int>(seed % 4);
+    options.prefetch.depth = static_cast<int>(seed % 4);
     if (c.planned) options.policy = PlanPolicy::kPlanned;
     if (seed % 7 == 0) options.clip_norm = 0.05;
     options.home_limits.emplace();

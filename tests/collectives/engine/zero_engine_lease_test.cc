@@ -113,7 +113,7 @@ TEST_F(ZeroEngineLeaseTest, TheRaiseThatARefusalNamesIsEnough) {
 
 TEST_F(ZeroEngineLeaseTest, ALeaseThatFailsInTheMiddleHoldsNothing) {
   ZeroOptions options = Tight(3, KiB(32), KiB(100));
-  options.prefetch_depth = 0;
+  options.prefetch.depth = 0;
   Open(options, 12);
   SealOptions declared;
   declared.held = {{{ids_[0], ids_[2]}, {ids_[0], ids_[1]}}};

@@ -94,9 +94,9 @@ TEST_F(ZeroEngineTest, PrefetchTurnsGathersOnDemandIntoGathersAhead) {
   ToyRun run;
   run.steps = 5;
   ZeroOptions options = Tight(3, KiB(96), KiB(800));
-  options.prefetch_depth = 0;
+  options.prefetch.depth = 0;
   const ToyResult without = TrainToy(model, run, 2, options);
-  options.prefetch_depth = 3;
+  options.prefetch.depth = 3;
   const ToyResult with = TrainToy(model, run, 2, options);
   ASSERT_THAT(without.status, IsOk());
   ASSERT_THAT(with.status, IsOk());
@@ -128,7 +128,7 @@ TEST_F(ZeroEngineTest, WireBytesFollowTheStage) {
     run.steps = 4;
     ZeroOptions options = Tight(stage, KiB(48), MiB(1));
     options.clip_norm = 1;
-    options.prefetch_depth = 0;
+    options.prefetch.depth = 0;
     const ToyResult got = TrainToy(model, run, 2, options);
     ASSERT_THAT(got.status, IsOk());
     const int64_t chunks = got.stats.chunks;
@@ -174,7 +174,7 @@ TEST_F(ZeroEngineTest, RefusesBudgetsThatCannotServeWhatIsDeclared) {
 TEST_F(OneRankEngineTest, AnUndeclaredNeedFailsAtTheAcquireThatShowsIt) {
   ZeroOptions options = Roomy(3);
   options.device_budget = KiB(40);
-  options.prefetch_depth = 0;
+  options.prefetch.depth = 0;
   Open(options, 16);
   SealOptions declared;
   declared.held = {{{ids_[0]}, {}}, {{ids_[0]}, {ids_[0], ids_[1]}}};

@@ -206,7 +206,7 @@ std::vector<Variation> Variations() {
          world = seed % 3 == 0 ? 4 : world;
          options.shard_group = seed % 3 == 0 ? 2 : 0;
          if (seed % 6 == 0) options.optimizer_span = OptimizerSpan::kWorld;
-         options.prefetch_depth = static_cast<int>(seed % 4);
+         options.prefetch.depth = static_cast<int>(seed % 4);
          options.clip_norm = seed % 2 == 0 ? 0.05 : 0;
          options.keep_copies = seed % 5 != 0;
        }}};

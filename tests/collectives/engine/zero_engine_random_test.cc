@@ -54,7 +54,7 @@ std::ostream& operator<<(std::ostream& out, const Draw& draw) {
       << o.stage << ", chunk "
       << (o.chunk_size ? std::to_string(o.chunk_size->count()) : "searched")
       << ", align " << o.align.count() << ", clip " << o.clip_norm
-      << ", prefetch " << o.prefetch_depth << ", device "
+      << ", prefetch " << o.prefetch.depth << ", device "
       << o.device_budget.count() << ", host " << o.host_budget.count()
       << ", nvme " << draw.nvme << ", tight " << draw.tight << ", slack "
       << draw.slack.count() << ", steps " << draw.run.steps
@@ -160,7 +160,7 @@ Draw DrawTraining(uint64_t seed) {
   }
   const double clips[] = {0, 0.02, 1e6};
   options.clip_norm = clips[dice.Between(0, 2)];
-  options.prefetch_depth = static_cast<int>(dice.Between(0, 4));
+  options.prefetch.depth = static_cast<int>(dice.Between(0, 4));
   options.optimizer.weight_decay = dice.OneIn(2) ? 0 : 0.1;
   options.device_budget = MiB(4);
   options.host_budget = MiB(4);

@@ -68,7 +68,7 @@ TEST_F(ZeroEngineReuseTest, EveryStagePlaceAndWorldEqualsPlainArraysBitByBit) {
         ZeroOptions options = Reusing(Tight(stage, device, KiB(200)));
         options.clip_norm = reference.clip_norm;
         options.chunk_size = stage % 2 == 0 ? KiB(4) : KiB(8);
-        options.prefetch_depth = combination % 3;
+        options.prefetch.depth = combination % 3;
         run.worker_lanes = combination % 4;
         const ToyResult got = TrainToy(model, run, world, options);
         ExpectEqual(got, want);

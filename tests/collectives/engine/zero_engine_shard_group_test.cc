@@ -89,7 +89,7 @@ TEST_F(ShardGroupTest, EveryGroupAndStageEqualsPlainArraysBitByBit) {
     ZeroOptions options =
         number / 2 % 2 == 0 ? Roomy(0) : Tight(0, KiB(64), KiB(160));
     options.clip_norm = 0.02;
-    options.prefetch_depth = static_cast<int>(number % 3);
+    options.prefetch.depth = static_cast<int>(number % 3);
     const ToyResult got =
         TrainToy(models[model], run, 4, Grouped(options, how));
     ExpectEqual(got, wants[model]);
@@ -223,7 +223,7 @@ TEST_F(ShardGroupTest, WireBytesFollowTheGroups) {
         run.steps = 3;
         ZeroOptions options = Grouped(Tight(0, KiB(64), MiB(1)), how);
         options.clip_norm = 1;
-        options.prefetch_depth = 0;
+        options.prefetch.depth = 0;
         const ToyResult got = TrainToy(model, run, kWorld, options);
         ASSERT_THAT(got.status, IsOk());
 

@@ -43,7 +43,7 @@ class ZeroEngineTrafficTest : public ZeroEngineTest {
       each->push_back(engine.stats());
     };
     ZeroOptions options = Roomy(3);
-    options.prefetch_depth = 0;
+    options.prefetch.depth = 0;
     options.device_budget = KiB(8);
     ToyResult result;
     do {

@@ -80,7 +80,7 @@ TEST(ByteClassesTest, RowsAddUpToTheSlotsOfEveryTier) {
                   table.total(ByteClass::kPrefetch) +
                   table.total(ByteClass::kKept),
               gathered);
-    if (memory->problem.prefetch_depth == 0) {
+    if (memory->problem.prefetch.depth == 0) {
       EXPECT_EQ(table.total(ByteClass::kPrefetch), Bytes(0));
     }
   }

@@ -191,8 +191,8 @@ class PlanChecker {
       EXPECT_EQ(plan_.problem.survives_step[c], !Group(c).trainable);
       EXPECT_GT(plan_.problem.fetch_cost[c], 0);
     }
-    EXPECT_LE(plan_.problem.prefetch_depth, input_.prefetch_depth);
-    EXPECT_GE(plan_.problem.prefetch_depth, 0);
+    EXPECT_LE(plan_.problem.prefetch.depth, input_.prefetch.depth);
+    EXPECT_GE(plan_.problem.prefetch.depth, 0);
     const Bytes lease = input_.declared.largest_lease;
     EXPECT_EQ(plan_.lease_class >= 0, lease > Bytes(0));
     EXPECT_EQ(plan_.norm_class >= 0,

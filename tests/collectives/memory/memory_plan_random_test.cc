@@ -47,7 +47,7 @@ std::string Text(const MemoryPlan& plan) {
   for (int64_t slots : plan.problem.slots) text << slots << " ";
   text << plan.lease_class << " " << plan.norm_class << " "
        << plan.staging_class << " " << plan.staging_slots << " "
-       << plan.problem.prefetch_depth;
+       << plan.problem.prefetch.depth;
   return text.str();
 }
 

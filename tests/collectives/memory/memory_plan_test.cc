@@ -100,7 +100,7 @@ TEST(MemoryPlanTest, WhatHomesLeaveOverKeepsMoreCopies) {
 TEST(MemoryPlanTest, CopiesStayInWhatIsLeftOnlyWhereAskedFor) {
   const ChunkLayout layout = PlainLayout(20, 2);
   MemoryPlanInput input = Plain(layout, 3, MiB(64), Bytes(0));
-  input.prefetch_depth = 3;
+  input.prefetch.depth = 3;
   const Result<MemoryPlan> keeps = PlanMemory(input);
   ASSERT_THAT(keeps, IsOk());
   // Parameters and gradients of all.
@@ -254,7 +254,7 @@ TEST(MemoryPlanTest, LimitsThatDoNotFitSayWhichBudgetsAndByHowMuch) {
   ASSERT_THAT(fits, IsOk());
   EXPECT_EQ(fits->home_bytes,
             (std::array<Bytes, 3>{KiB(32), KiB(96), Bytes()}));
-  EXPECT_EQ(fits->problem.prefetch_depth, 0);
+  EXPECT_EQ(fits->problem.prefetch.depth, 0);
   input.device_budget -= Bytes(512);
   input.host_budget -= Bytes(4096);
   EXPECT_THAT(

@@ -96,7 +96,7 @@ struct RandomMemoryInput {
       input.declared.largest_lease =
           Bytes(static_cast<int64_t>(random() % 20'000));
     }
-    input.prefetch_depth = static_cast<int>(random() % 4);
+    input.prefetch.depth = static_cast<int>(random() % 4);
     const Bytes most = layout->allocated_bytes() * 6 + KiB(64);
     const auto part = [&] {
       const auto percent = static_cast<int64_t>(

@@ -138,7 +138,7 @@ TEST_F(MemoryManagerCancelTest, AShardOnItsWayIsNotTakenBackWithACopy) {
     problem.shards_per_slot = {2};
     problem.survives_step.assign(n, true);
     problem.slots = {3};
-    problem.prefetch_depth = 1 + pick(2);
+    problem.prefetch.depth = 1 + pick(2);
     policy_ = PlanPolicy::kPlanned;
     Open(std::move(problem));
     source_->cancellable = true;

@@ -79,7 +79,7 @@ class MemoryManagerFixture : public testing::Test {
     problem.fetch_cost.assign(n, 1);
     problem.survives_step.assign(n, false);
     problem.slots = {slots};
-    problem.prefetch_depth = depth;
+    problem.prefetch.depth = depth;
     Open(std::move(problem));
   }
   void Open(PlanProblem problem) {

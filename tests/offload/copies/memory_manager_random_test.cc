@@ -43,7 +43,7 @@ PlanProblem RandomProblem(std::mt19937_64& random) {
   for (size_t k = 0; k < classes; ++k) {
     problem.slots.push_back(1 + static_cast<int64_t>(random() % 5));
   }
-  problem.prefetch_depth = static_cast<int>(random() % 4);
+  problem.prefetch.depth = static_cast<int>(random() % 4);
   return problem;
 }
 

@@ -38,7 +38,7 @@ class MemoryManagerShardsTest : public MemoryManagerFixture {
     problem.shards_per_slot = {2};
     problem.survives_step.assign(5, frozen);
     problem.slots = {3};
-    problem.prefetch_depth = depth;
+    problem.prefetch.depth = depth;
     Open(std::move(problem));
   }
   const std::vector<int> kSweep = {0, 1, 2, 3, 4, 4, 3, 2, 1, 0};

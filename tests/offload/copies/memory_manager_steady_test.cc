@@ -50,7 +50,7 @@ void Repeat(PlanProblem problem, PlanPolicy policy) {
   problem.survives_step.assign(kChunks, false);
   problem.survives_step[3] = true;
   problem.slots = {8};
-  problem.prefetch_depth = 3;
+  problem.prefetch.depth = 3;
   Machine machine(problem, nullptr, policy);
   machine.source.calls.reserve(1 << 20);
   machine.source.slots.reserve(1 << 20);

@@ -209,7 +209,7 @@ TEST_F(MemoryManagerTest, ChunksAtHomeOnTheDeviceTakeNoSlot) {
   problem.fetch_cost = {1, 1};
   problem.survives_step = {false, false};
   problem.slots = {1};
-  problem.prefetch_depth = 2;
+  problem.prefetch.depth = 2;
   Open(problem);
   for (int step = 0; step < 3; ++step) {
     const ChunkPin a = Take(0);

@@ -82,7 +82,7 @@ class SmallRank final : public ChunkSource, public EventWaiter {
     manager.problem.fetch_cost.assign(versions_.size(), 1);
     manager.problem.survives_step.assign(versions_.size(), false);
     manager.problem.slots = {setting.slots};
-    manager.problem.prefetch_depth = setting.depth;
+    manager.problem.prefetch.depth = setting.depth;
     manager.policy = setting.policy;
     manager.source = this;
     manager.clock = &clock_;

@@ -248,7 +248,7 @@ TEST(ExactPolicyTest, PrefetchesAsTheNextUsePolicyDoes) {
   const Trace trace = Uses({0, 1, 2, 3, 4, 5, 6, 7, 7, 6, 5, 4, 3, 2, 1, 0});
   PlanProblem problem = OneClass(8, 4);
   const Plan on_demand = PlanExact(trace, problem)->plan;
-  problem.prefetch_depth = 2;
+  problem.prefetch.depth = 2;
   const Plan ahead = PlanExact(trace, problem)->plan;
   EXPECT_THAT(ahead.initial, SizeIs(2));
   for (const Move& move : ahead.moves) {

@@ -88,7 +88,7 @@ RandomCase RandomUses(std::mt19937_64& random, bool cyclic) {
   problem.slots = {100};
   problem.slots = {PinnedPeaks(made.trace, problem)[0] +
                    (pick(4) == 0 ? 2 : 1)};
-  problem.prefetch_depth = pick(4);
+  problem.prefetch.depth = pick(4);
   return made;
 }
 
@@ -149,7 +149,7 @@ TEST(JointPolicyTest, FetchingAheadCostsTheSame) {
   const Trace trace = Sweeps(12, 2);
   PlanProblem problem = OneClass(12, 5, 2, 4);
   const ExactPlan on_demand = *PlanExact(trace, problem);
-  problem.prefetch_depth = 2;
+  problem.prefetch.depth = 2;
   const ExactPlan ahead = *PlanExact(trace, problem);
   ASSERT_THAT(ValidatePlan(trace, problem, ahead.plan), IsOk());
   EXPECT_EQ(ahead.certificate.cost, on_demand.certificate.cost);

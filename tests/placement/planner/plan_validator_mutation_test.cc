@@ -201,7 +201,7 @@ RandomCase OneAtATime(Random& random) {
   }
   problem.slots = {3};
   problem.shards_per_slot = {4};
-  problem.prefetch_depth = static_cast<int>(Pick(random, 3));
+  problem.prefetch.depth = static_cast<int>(Pick(random, 3));
   return made;
 }
 

@@ -39,7 +39,7 @@ class PlanValidatorTest : public testing::Test {
     problem_.fetch_cost = {1, 1, 1};
     problem_.survives_step = {false, false, false};
     problem_.slots = {2};
-    problem_.prefetch_depth = 1;
+    problem_.prefetch.depth = 1;
     plan_ = *PlanNextUse(trace_, problem_);
   }
 
@@ -185,7 +185,7 @@ class ShardCopiesTest : public PlanValidatorTest {
     problem_.shard_cost = {0.5, 0.5, 0};
     problem_.shards_per_slot = {2};
     problem_.survives_step = {false, true, false};
-    problem_.prefetch_depth = 0;
+    problem_.prefetch.depth = 0;
     plan_ = *PlanNextUse(trace_, problem_);
     problem_.slots = {2};
     plan_.shard_slots = {1};

@@ -46,7 +46,7 @@ struct Sweep {
     problem.fetch_cost = {1, 1, 1};
     problem.survives_step = {false, false, false};
     problem.slots = {3};
-    problem.prefetch_depth = 1;
+    problem.prefetch.depth = 1;
     problem.fetch_ns.assign(3, {150, 20, 0});
     problem.used_bytes.assign(3, Bytes(10));
     problem.step_compute_ns = 300;
@@ -63,7 +63,7 @@ TEST(FetchForecastTest, LegsOfAWayOverlapAndWhatIsLateIsWaitedFor) {
             (FetchForecast{1, 3, 170 + 70 + 70}));
   // In time the drive never rests, and is over at 150, 300 and 450: nothing
   // can wait for a moment of the step.
-  sweep.problem.prefetch = PrefetchMode::kDeadlines;
+  sweep.problem.prefetch.mode = PrefetchMode::kDeadlines;
   made = PlanStep(PlanPolicy::kAuto, sweep.trace, sweep.problem);
   ASSERT_THAT(made, IsOk());
   EXPECT_EQ(ForeseeFetches(sweep.trace, sweep.problem, made->plan),
@@ -74,7 +74,7 @@ TEST(FetchForecastTest, LegsOfAWayOverlapAndWhatIsLateIsWaitedFor) {
 
 TEST(FetchForecastTest, NothingIsForeseenWithoutTimes) {
   Sweep sweep;
-  sweep.problem.prefetch = PrefetchMode::kDeadlines;
+  sweep.problem.prefetch.mode = PrefetchMode::kDeadlines;
   const Sweep timed = sweep;
   const Result<StepPlan> known =
       PlanStep(PlanPolicy::kAuto, timed.trace, timed.problem);
@@ -95,7 +95,7 @@ TEST(FetchForecastTest, NothingIsForeseenWithoutTimes) {
   // Then it goes by depth.
   EXPECT_EQ(no_links->plan, no_compute->plan);
   EXPECT_NE(no_links->plan, known->plan);
-  sweep.problem.prefetch = PrefetchMode::kDepth;
+  sweep.problem.prefetch.mode = PrefetchMode::kDepth;
   const Result<StepPlan> by_depth =
       PlanStep(PlanPolicy::kAuto, sweep.trace, sweep.problem);
   ASSERT_THAT(by_depth, IsOk());
@@ -167,21 +167,21 @@ TEST(FetchForecastTest, DeadlinesStallAsLittleAsADepthWithTheSameSlots) {
     }
     problem.step_compute_ns =
         1 + pick(20 * static_cast<int>(made.trace.size()));
-    for (problem.prefetch_depth = 0; problem.prefetch_depth < 12;
-         ++problem.prefetch_depth) {
-      problem.prefetch = PrefetchMode::kDeadlines;
+    for (problem.prefetch.depth = 0; problem.prefetch.depth < 12;
+         ++problem.prefetch.depth) {
+      problem.prefetch.mode = PrefetchMode::kDeadlines;
       const Result<StepPlan> in_time = PlanStep(policy, made.trace, problem);
       ASSERT_THAT(in_time, IsOk());
       ASSERT_THAT(ValidatePlan(made.trace, problem, in_time->plan), IsOk());
       const FetchForecast least =
           *ForeseeFetches(made.trace, problem, in_time->plan);
-      problem.prefetch = PrefetchMode::kDepth;
+      problem.prefetch.mode = PrefetchMode::kDepth;
       const Result<StepPlan> by_depth = PlanStep(policy, made.trace, problem);
       ASSERT_THAT(by_depth, IsOk());
       const FetchForecast depth =
           *ForeseeFetches(made.trace, problem, by_depth->plan);
       ASSERT_LE(least.stall_ns, depth.stall_ns)
-          << "round " << round << ", depth " << problem.prefetch_depth;
+          << "round " << round << ", depth " << problem.prefetch.depth;
       better += least.stall_ns < depth.stall_ns;
       if (Released(in_time->plan) != Released(by_depth->plan)) {
         ++others;  // slots are spared in one of them

@@ -43,7 +43,7 @@ PlanProblem OneClass(int chunks, int64_t slots, int depth) {
   problem.fetch_cost.assign(static_cast<size_t>(chunks), 1);
   problem.survives_step.assign(static_cast<size_t>(chunks), false);
   problem.slots = {slots};
-  problem.prefetch_depth = depth;
+  problem.prefetch.depth = depth;
   return problem;
 }
 
@@ -271,7 +271,7 @@ TEST(NextUsePolicyTest, DearCopiesAreNotKeptWhereAllOthersWouldBeWaitedFor) {
   ASSERT_THAT(plan, IsOk());
   EXPECT_THAT(ValidatePlan(trace, problem, *plan), IsOk());
   EXPECT_EQ(OnDemand(*plan), 0);
-  problem.prefetch_depth = 0;
+  problem.prefetch.depth = 0;
   const Plan at_use = *PlanNextUse(trace, problem);
   EXPECT_GE(Gathers(*plan), Gathers(at_use));
   EXPECT_LE(Gathers(*plan), Gathers(at_use) + 3);

@@ -29,8 +29,8 @@ def test_places_policies_and_prefetches_change_no_bit(tmp_path: Path) -> None:
         "all on nvme": {"place": {"*": "nvme"}},
         "one state on nvme": {"place": {"*.h.*": {"exp_avg": "nvme", "master": "host"}}},
         "planned": {"policy": "planned"},
-        "no prefetch": {"config": {"prefetch_depth": 0}},
-        "far prefetch": {"config": {"prefetch_depth": 9}},
+        "no prefetch": {"config": {"prefetch": 0}},
+        "far prefetch": {"config": {"prefetch": 9}},
         "gradients in fp32": {"reduce_dtype": torch.float32},
     }
     for what, more in chosen.items():
@@ -49,7 +49,7 @@ def test_wrong_choices_are_named(tmp_path: Path) -> None:
         ({"place": {"*": "gpu"}}, "gpu"),
         ({"place": {"*": {"momentum": "nvme"}}}, "momentum"),
         ({"reduce_dtype": torch.float64}, "float64"),
-        ({"config": {"prefetch_dept": 1}}, "did you mean prefetch_depth"),
+        ({"config": {"prefetc": 1}}, "did you mean prefetch"),
     ):
         with pytest.raises(castor.InvalidArgument, match=said):
             trained(tmp_path, **more)

@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"search", kGpt2Xl, "--machine", "no/such"}, 2, "no such file"},
         Mistake{
             {"search", kGpt2Xl, "--rule", "gemni"}, 2, "did you mean gemini?"},
-        Mistake{{"search", kGpt2Xl, "--prefetch-depth", "x"},
+        Mistake{{"search", kGpt2Xl, "--prefetch", "x"},
                 2,
                 "not a whole number from 0 to 1024"},
         Mistake{

@@ -54,7 +54,7 @@ TwinTraining Roomy() {
   training.options.chunk_size = KiB(16);
   training.options.device_budget = MiB(4);
   training.options.host_budget = MiB(4);
-  training.options.prefetch_depth = 2;
+  training.options.prefetch.depth = 2;
   training.steps = 6;
   training.machine.host_to_device = LinkModel{10'000'000'000, 1'000};
   training.machine.device_to_host = LinkModel{10'000'000'000, 1'000};

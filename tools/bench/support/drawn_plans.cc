@@ -55,7 +55,7 @@ DrawnPlan DrawPlan(std::mt19937_64& random) {
   engine.accumulation =
       one_of({AccumulationOrder::kEach, AccumulationOrder::kLast});
   engine.policy = one_of({PlanPolicy::kAuto, PlanPolicy::kPlanned});
-  engine.prefetch_depth = below(4);
+  engine.prefetch.depth = below(4);
   if (below(5) == 0) {
     PlacementRule rule;
     rule.glob = one_of({"*.mlp.*", "wte.*", "h.0.*"});

@@ -28,6 +28,7 @@
 #include "tools/cli/progress.h"
 #include "tools/cli/text/text_forms.h"
 #include "tools/commands/registry.h"
+#include "tools/commands/simulate/step_document.h"
 #include "tools/report/page/page.h"
 
 namespace castor {
@@ -120,8 +121,7 @@ void AddConfiguration(const PlanReport& report, Document* doc) {
                                                    : request.flags.world},
            {"optimizer_span", OptimizerSpanName(options.optimizer_span)},
            {"policy", PlanPolicyName(options.policy)},
-           {"prefetch", PrefetchModeName(options.prefetch)},
-           {"prefetch_depth", options.prefetch_depth},
+           {"prefetch", PrefetchJson(options.prefetch)},
            {"step_source", StepSourceName(report.subject.step_source())},
            {"micro_batches", request.step.micro_batches},
            {"recompute", request.step.recompute},

@@ -289,7 +289,7 @@ void AddFit(const PlanReport& report, Document* doc) {
   AddCertificate(report, doc);
   const std::optional<FetchForecast>& fetches = outcome.forecast->fetches;
   doc->Set("prefetch", FetchForecastJson(fetches));
-  if (outcome.request.options.prefetch == PrefetchMode::kDeadlines) {
+  if (outcome.request.options.prefetch.mode == PrefetchMode::kDeadlines) {
     doc->Say("Prefetch", DeadlinesSentence(fetches, outcome.seal->memory));
   }
   doc->Say("Shards", ShardsText(outcome));

@@ -213,7 +213,8 @@ Result<PlanOutcome> PlanWithin(const PlanSubject& subject, PlanRequest request,
     CASTOR_ASSIGN_OR_RETURN(outcome.step, WithGradsInPlace(outcome.step));
   }
   // Deadlines are those of a trainer, which declares the time of a step.
-  if (request.options.prefetch == PrefetchMode::kDeadlines && !flags.compute) {
+  if (request.options.prefetch.mode == PrefetchMode::kDeadlines &&
+      !flags.compute) {
     for (const int64_t ns : outcome.step.compute_ns) {
       outcome.request.options.step_compute_ns += ns;
     }

@@ -71,15 +71,9 @@ Status CheckModel(const SearchFlags& flags) {
     return InvalidArgument(
         "--zoo searches models that Castor knows; leave out MODEL");
   }
-  constexpr std::string_view kForZoo[] = {"--zoo",
-                                          "--min",
-                                          "--max",
-                                          "--world",
-                                          "--align",
-                                          "--mode",
-                                          "--prefetch-depth",
-                                          "--json",
-                                          "--plain"};
+  constexpr std::string_view kForZoo[] = {"--zoo",      "--min",   "--max",
+                                          "--world",    "--align", "--mode",
+                                          "--prefetch", "--json",  "--plain"};
   if (std::all_of(
           flags.given.begin(), flags.given.end(), [&](const std::string& flag) {
             return std::find(std::begin(kForZoo), std::end(kForZoo), flag) !=
@@ -89,7 +83,7 @@ Status CheckModel(const SearchFlags& flags) {
   }
   return InvalidArgument(
       "--zoo takes --min, --max, --world, --align, --mode, "
-      "--prefetch-depth, --json and --plain; the other flags are for one "
+      "--prefetch, --json and --plain; the other flags are for one "
       "MODEL");
 }
 

@@ -247,7 +247,7 @@ Result<SimulatedPoint> Simulated(const SimulateReport& report,
     return point;
   }
   point.seal = std::move(told.seal);
-  if (report.options.prefetch == PrefetchMode::kDeadlines) {
+  if (report.options.prefetch.mode == PrefetchMode::kDeadlines) {
     point.fetches = told.forecast->fetches;
     point.prefetch = DeadlinesSentence(point.fetches, point.seal->memory);
   }

@@ -211,7 +211,7 @@ std::string EngineText(const SimulateReport& report,
       TypesOf(report.layout), PlanPolicyName(options.policy),
       point.fetches
           ? std::string("in time")
-          : fmt::format("{}", point.seal->memory.problem.prefetch_depth),
+          : fmt::format("{}", point.seal->memory.problem.prefetch.depth),
       Plural(slots, "slot"));
 }
 
@@ -301,8 +301,7 @@ void AddInput(const SimulateReport& report, Document* doc) {
               {"dtype", types},
               {"dtype_assumed", assumed},
               {"optimizer", OptimizerName(options.optimizer.kind)},
-              {"prefetch", PrefetchModeName(options.prefetch)},
-              {"prefetch_depth", options.prefetch_depth},
+              {"prefetch", PrefetchJson(options.prefetch)},
               {"clip", options.clip_norm > 0},
               {"grad_mode", GradModeName(options.grad_mode)}}));
   if (assumed) {

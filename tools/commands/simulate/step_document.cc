@@ -71,7 +71,7 @@ std::string DeadlinesSentence(const std::optional<FetchForecast>& fetches,
   if (plan.problem.step_compute_ns == 0) flags.emplace_back("--compute");
   if (!flags.empty()) next.push_back("give " + JoinedWithAnd(flags));
   return fmt::format("{} ahead, not by deadlines: {}; {}",
-                     plan.problem.prefetch_depth, LackedByDeadlines(plan),
+                     plan.problem.prefetch.depth, LackedByDeadlines(plan),
                      JoinedWithAnd(next));
 }
 
@@ -152,6 +152,11 @@ JsonValue FetchForecastJson(const std::optional<FetchForecast>& fetches) {
   return Fields({{"most_ahead", fetches->most_ahead},
                  {"late", fetches->late},
                  {"stall_ns", fetches->stall_ns}});
+}
+
+JsonValue PrefetchJson(const Prefetch& prefetch) {
+  if (prefetch.mode == PrefetchMode::kDepth) return prefetch.depth;
+  return std::string(kPrefetchByDeadlines);
 }
 
 }  // namespace castor

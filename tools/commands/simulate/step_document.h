@@ -15,6 +15,7 @@
 #include "chunk/text/json_value.h"
 #include "collectives/dry/simulation_result.h"
 #include "collectives/memory/memory_plan.h"
+#include "placement/plan.h"
 #include "placement/policy/fetch_forecast.h"
 #include "tools/cli/text/document.h"
 
@@ -44,6 +45,9 @@ JsonValue SimulatedStepJson(const SimulatedStep& step);
 
 // Null where deadlines were not asked for, or times are unknown.
 JsonValue FetchForecastJson(const std::optional<FetchForecast>& fetches);
+
+// As a config has it: a number, or "deadlines".
+JsonValue PrefetchJson(const Prefetch& prefetch);
 
 }  // namespace castor
 

@@ -229,7 +229,8 @@ Status CheckTogether(const TrainFlags& flags, const TrainOptions& options) {
                     "{}, the norms and biases, or leave it away",
                     Quoted(group.name), Quoted(kVectorsGroup)));
   }
-  if (flags.Gave("--compute") && engine.prefetch != PrefetchMode::kDeadlines) {
+  if (flags.Gave("--compute") &&
+      engine.prefetch.mode != PrefetchMode::kDeadlines) {
     return InvalidArgument(
         "--compute is what deadlines of fetches are made of, and nothing asks "
         "for these: give --prefetch deadlines and --machine too, or leave "

@@ -102,7 +102,7 @@ Result<Asked> OfModel(const Case& of) {
   flags.engine.policy = of.policy;
   flags.compute = of.compute_ns;
   flags.step.micro_batches = of.micro_batches;
-  flags.engine.prefetch = PrefetchMode::kDeadlines;
+  flags.engine.prefetch.mode = PrefetchMode::kDeadlines;
   CASTOR_ASSIGN_OR_RETURN(PlanSubject subject, ReadPlanSubject(flags));
   subject.machine = Machine();
   CASTOR_ASSIGN_OR_RETURN(const PlanOutcome outcome, MakePlan(subject, flags));
@@ -126,7 +126,7 @@ Result<Asked> OfTrace(const Case& of) {
   options.host_budget = of.host;
   if (of.nvme) options.nvme = {{{}, of.nvme}};
   options.clip_norm = 1;
-  options.prefetch = PrefetchMode::kDeadlines;
+  options.prefetch.mode = PrefetchMode::kDeadlines;
   options.machine = SlowMachine();
   options.step_compute_ns = std::accumulate(
       trace.step.compute_ns.begin(), trace.step.compute_ns.end(), int64_t{0});
@@ -153,8 +153,7 @@ TEST_P(PlanPrefetchTest, NoDepthIsFasterThanDeadlines) {
     EngineRequest engine;
     engine.params = asked->params;
     engine.options = asked->options;
-    engine.options.prefetch = mode;
-    engine.options.prefetch_depth = depth;
+    engine.options.prefetch = {mode, depth};
     engine.declared = asked->declared;
     engine.world = asked->world;
     engine.communicator_buffers = asked->communicator_buffers;

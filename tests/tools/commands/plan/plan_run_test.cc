@@ -592,7 +592,7 @@ TEST_F(PlanRunTest, ExplainsWhyStatesAreWhereTheyAre) {
 }
 
 TEST_F(PlanRunTest, DeadlinesAreForeseenWhereTimesAreKnown) {
-  flags_.engine.prefetch = PrefetchMode::kDeadlines;
+  flags_.engine.prefetch.mode = PrefetchMode::kDeadlines;
   flags_.device_budget = KiB(900);
   const PlanReport unknown = Run().value();
   ASSERT_THAT(unknown.outcome.fits, IsOk());
@@ -634,7 +634,7 @@ TEST_F(PlanRunTest, DeadlinesAreForeseenWhereTimesAreKnown) {
   // A trainer that loads the plan declares the same.
   const Result<PlanFile> plan = ReadPlanFile(flags_.output);
   ASSERT_THAT(plan, IsOk());
-  EXPECT_EQ(plan->engine.prefetch, PrefetchMode::kDeadlines);
+  EXPECT_EQ(plan->engine.prefetch.mode, PrefetchMode::kDeadlines);
   EXPECT_EQ(plan->engine.step_compute_ns, 2'000'000);
 }
 

@@ -260,7 +260,7 @@ TEST(CastorSearchRandomTest, AgreesWithASecondPackerOnRandomLists) {
     const ProcessOutcome outcome = RunProcess(
         {"tools/castor", "search", "-", "--json", "--order", "file", "--min",
          "4KiB", "--max", "24KiB", "--world", std::to_string(world), "--align",
-         std::to_string(align), "--prefetch-depth", std::to_string(depth)},
+         std::to_string(align), "--prefetch", std::to_string(depth)},
         list);
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
     CheckDocument(ParseJson(outcome.out).value(),

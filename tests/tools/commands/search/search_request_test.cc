@@ -39,7 +39,7 @@ TEST(SearchRequestTest, SearchesAllModesWhereNothingIsSaid) {
 
 TEST(SearchRequestTest, PassesOnWhatIsSaid) {
   const SearchRequest request =
-      Parse({"m",       "--mode",          "layer",       "--prefetch-depth",
+      Parse({"m",       "--mode",          "layer",       "--prefetch",
              "4",       "--device-budget", "1GiB",        "--min",
              "1MiB",    "--max",           "2MiB",        "--world",
              "8",       "--align",         "128",         "--dtype",
@@ -92,8 +92,7 @@ TEST(SearchRequestTest, RefusesWhatMakesNoSenseTogether) {
   EXPECT_THAT(refusal({"m", "--max", "0"}), HasSubstr("0 bytes"));
   EXPECT_THAT(refusal({"m", "--reduce-scatter", "1GB/s"}),
               HasSubstr("give --world"));
-  EXPECT_THAT(refusal({"m", "--prefetch-depth", "-1"}),
-              HasSubstr("from 0 to 1024"));
+  EXPECT_THAT(refusal({"m", "--prefetch", "-1"}), HasSubstr("from 0 to 1024"));
   EXPECT_THAT(refusal({"m", "--dtype", "bf61"}), HasSubstr("did you mean"));
 }
 

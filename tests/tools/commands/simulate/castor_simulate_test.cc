@@ -185,8 +185,7 @@ TEST_F(CastorSimulateTest, FetchesAheadByDeadlines) {
   for (const std::string text : {"soon", ""}) {
     const ProcessOutcome wrong = with({text});
     EXPECT_EQ(wrong.exit_code, 2);
-    EXPECT_THAT(wrong.err, HasSubstr("give a number from 0 to 1024, or "
-                                     "deadlines"));
+    EXPECT_THAT(wrong.err, HasSubstr("from 0 to 1024 nor deadlines"));
   }
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 TEST(StepDocumentTest, WhatDeadlinesLackIsNamedAndNothingElse) {
   MemoryPlan plan;
-  plan.problem.prefetch_depth = 3;
+  plan.problem.prefetch.depth = 3;
   EXPECT_EQ(DeadlinesSentence(std::nullopt, plan),
             "3 ahead, not by deadlines: no machine tells how fast links are, "
             "and no compute time of a step is declared; give --machine and "

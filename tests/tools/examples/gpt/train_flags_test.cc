@@ -50,7 +50,7 @@ TEST(TrainFlagsTest, DefaultsAreThoseOfTheOptions) {
   EXPECT_EQ(options->model.layers, 9);
   EXPECT_EQ(options->dtype, DType::kF32);
   EXPECT_EQ(options->engine.stage, 3);
-  EXPECT_EQ(options->engine.prefetch_depth, 3);
+  EXPECT_EQ(options->engine.prefetch.depth, 3);
   EXPECT_EQ(options->engine.policy, PlanPolicy::kAuto);
   EXPECT_FALSE(options->machine.has_value());
 }
@@ -64,7 +64,7 @@ TEST(TrainFlagsTest, FlagsReachTheOptions) {
   EXPECT_EQ(options->model.layers, 2);
   EXPECT_EQ(options->dtype, DType::kBF16);
   EXPECT_EQ(options->engine.device_budget, MiB(3));
-  EXPECT_EQ(options->engine.prefetch_depth, 0);
+  EXPECT_EQ(options->engine.prefetch.depth, 0);
   EXPECT_EQ(options->engine.policy, PlanPolicy::kPlanned);
   EXPECT_EQ(options->engine.clip_norm, 0.5);
   EXPECT_EQ(options->engine.shard_group, 4);
@@ -75,11 +75,12 @@ TEST(TrainFlagsTest, DeadlinesAndWhatTheyTakeReachTheOptions) {
   const Result<TrainOptions> options =
       Parsed({"--prefetch", "deadlines", "--compute", "1.5ms"});
   ASSERT_THAT(options, IsOk());
-  EXPECT_EQ(options->engine.prefetch, PrefetchMode::kDeadlines);
-  EXPECT_EQ(options->engine.prefetch_depth, 3);
+  EXPECT_EQ(options->engine.prefetch.mode, PrefetchMode::kDeadlines);
+  EXPECT_EQ(options->engine.prefetch.depth, 3);
   EXPECT_EQ(options->engine.step_compute_ns, 1'500'000);
-  EXPECT_EQ(Parsed({"--prefetch", "5"})->engine.prefetch_depth, 5);
-  EXPECT_EQ(Parsed({"--prefetch", "5"})->engine.prefetch, PrefetchMode::kDepth);
+  EXPECT_EQ(Parsed({"--prefetch", "5"})->engine.prefetch.depth, 5);
+  EXPECT_EQ(Parsed({"--prefetch", "5"})->engine.prefetch.mode,
+            PrefetchMode::kDepth);
   EXPECT_THAT(Parsed({"--prefetch", "soon"}),
               StatusIs(ErrorCode::kInvalidArgument, HasSubstr("deadlines")));
   EXPECT_THAT(Parsed({"--prefetch", ""}),
@@ -181,7 +182,7 @@ TEST(TrainFlagsTest, AConfigGoesTogetherWithWhatFlagsSay) {
     std::string why;
   } wrong[] = {
       {R"({"stage": 1})", {"--stage", "1"}, "--stage and \"stage\""},
-      {R"({"prefetch_depth": 1})", {"--no-prefetch"}, "leave one away"},
+      {R"({"prefetch": 1})", {"--no-prefetch"}, "leave one away"},
       {R"({"prefetch": "deadlines"})", {"--prefetch", "2"}, "leave one away"},
       {R"({"step_compute_ns": 5})", {"--compute", "5ns"}, "leave one away"},
       {R"({"nvme": [{"directory": "/a"}]})", {"--nvme", "/b"}, "nvme[]"},
