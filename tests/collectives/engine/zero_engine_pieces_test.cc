@@ -62,9 +62,10 @@ TEST_F(ZeroEnginePiecesTest, HaveTheBitsOfTheWhole) {
     int micro_batches;
     double clip_norm;
   };
-  const Case cases[] = {{3, 2, DType::kF32, 2, 0.05},
+  // Sanitizers make the first.
+  const Case cases[] = {{3, 1, DType::kBF16, 2, 0.05},
                         {3, 1, DType::kF32, 1, 0},
-                        {3, 1, DType::kBF16, 2, 0.05},
+                        {3, 2, DType::kF32, 2, 0.05},
                         {1, 2, DType::kF32, 1, 0.05},
                         {2, 2, DType::kBF16, 2, 0}};
   for (const Case& each :
@@ -94,7 +95,7 @@ TEST_F(ZeroEnginePiecesTest, HaveTheBitsOfTheWhole) {
 
 // In the backward, where the gradient does not go to the drive.
 TEST_F(ZeroEnginePiecesTest, AreUpdatedEarlyToTheSameBits) {
-  const std::pair<DType, int> cases[] = {{DType::kBF16, 2}, {DType::kF32, 1}};
+  const std::pair<DType, int> cases[] = {{DType::kF32, 1}, {DType::kBF16, 2}};
   for (const auto& [dtype, world] :
        std::span(cases).first(static_cast<size_t>(TestRounds(2)))) {
     SCOPED_TRACE(testing::Message() << world << " ranks, " << DTypeName(dtype));
