@@ -14,8 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "chunk/base/check.h"
 #include "chunk/base/dtype.h"
 #include "chunk/chunk_layout.h"
+#include "chunk/layout/size_family.h"
 #include "chunk/text/quote.h"
 #include "chunk/text/units_text.h"
 #include "tools/cli/text/text_forms.h"
@@ -73,6 +75,27 @@ void SayModel(const SearchReport& report, Document* doc) {
              fmt::format("{} ({}): {}{}", Plural(std::ssize(names), "tensor"),
                          reason, Quoted(names.front()),
                          names.size() > 1 ? ", ..." : ""));
+  }
+}
+
+// What parameters that stay whole ask of the chunk size.
+void SayWhole(const SearchReport& report, Document* doc) {
+  const PackOptions& pack = report.search.pack;
+  const Result<std::vector<SizeFamily>> families =
+      SizeFamilies(report.model.params, pack);
+  CASTOR_CHECK(families.ok());  // the search had them
+  for (const SizeFamily& family : *families) {
+    int64_t whole = 0;
+    for (const PackedGroup& group : family.packed) {
+      whole += std::count(group.whole.begin(), group.whole.end(), true);
+    }
+    if (whole == 0) continue;
+    doc->Say("Whole",
+             fmt::format("{} of {} that no border between {} shards may cut: "
+                         "chunks of {} at least",
+                         Plural(whole, "parameter"), DTypeName(family.dtype),
+                         pack.shards,
+                         FormatSize(BytesOf(family.least, family.dtype))));
   }
 }
 
@@ -195,6 +218,7 @@ Document DocumentOf(const SearchReport& report, size_t rows) {
   for (const std::string& key : json.keys()) doc.Set(key, json[key]);
   SayModel(report, &doc);
   SayOptions(report.search, &doc);
+  SayWhole(report, &doc);
   doc.Gap();
   doc.Add(AllCandidates(report), Form::kPlain);
   if (report.result.groups.empty()) {

@@ -68,6 +68,22 @@ TEST(SearchDocumentTest, IsThatOfTheDesign) {
   EXPECT_THAT(json["certificates"], ElementsAre(json["certificate"]));
 }
 
+TEST(SearchDocumentTest, SaysWhatStaysWhole) {
+  std::vector<ParamSpec> params = Irregular();
+  params[3].shape = {40'000};
+  for (size_t i = 0; i < 5; ++i) params[i].whole = true;
+  SearchReport report = MadeReport(params);
+  EXPECT_THAT(PageOf(report), Not(HasSubstr("Whole")));
+  report.search.pack = {.world = 4, .shards = 4};
+  report.result = SearchChunkSize(params, report.search).value();
+  // Four shards of 40,000 elements of F32, above the largest size asked for.
+  EXPECT_THAT(PageOf(report),
+              HasSubstr("5 parameters of F32 that no border between 4 shards "
+                        "may cut: chunks of 625 KiB at least"));
+  EXPECT_EQ(SearchDocument(report).Json()["best"]["chunk_bytes"], 640'000);
+  ExpectOneScreen(PageOf(report));
+}
+
 TEST(SearchDocumentTest, NamesTheGroupWhereThereAreSeveral) {
   std::vector<ParamSpec> params = Irregular();
   params.push_back({"norm", {10}, DType::kBF16});
