@@ -76,11 +76,12 @@ TEST(SearchDocumentTest, SaysWhatStaysWhole) {
   EXPECT_THAT(PageOf(report), Not(HasSubstr("Whole")));
   report.search.pack = {.world = 4, .shards = 4};
   report.result = SearchChunkSize(params, report.search).value();
-  // Four shards of 40,000 elements of F32, above the largest size asked for.
+  // Four shards of 40,000 elements of F32, in multiples of 512: above the
+  // largest size asked for.
   EXPECT_THAT(PageOf(report),
               HasSubstr("5 parameters of F32 that no border between 4 shards "
-                        "may cut: chunks of 625 KiB at least"));
-  EXPECT_EQ(SearchDocument(report).Json()["best"]["chunk_bytes"], 640'000);
+                        "may cut: chunks of 626 KiB at least"));
+  EXPECT_EQ(SearchDocument(report).Json()["best"]["chunk_bytes"], 641'024);
   ExpectOneScreen(PageOf(report));
 }
 
