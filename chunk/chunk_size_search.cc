@@ -34,8 +34,7 @@ Result<SizeRange> AllowedSizes(const SearchOptions& options,
   SizeRange range = {quantum * CeilDiv(options.min_chunk, quantum_bytes),
                      quantum * (options.max_chunk / quantum_bytes)};
   range.min = std::max(range.min, family.least);
-  const bool whole = family.least > ChunkQuantum(options.pack.world);
-  if (whole && range.max < family.least) range.max = range.min;
+  if (family.whole > 0 && range.max < family.least) range.max = range.min;
   if (range.min <= range.max) return range;
   return InvalidArgument(fmt::format(
       "no chunk size of {} between {} and {} bytes is a multiple of {} "
@@ -49,14 +48,13 @@ Result<SizeRange> AllowedSizes(const SearchOptions& options,
 
 Status ValidateSearchOptions(const SearchOptions& options) {
   CASTOR_RETURN_IF_ERROR(ValidatePackOptions(options.pack));
-  constexpr Bytes kLargest = GiB(1) * (1 << 20);  // 1 PiB
   if (options.min_chunk < Bytes(0) || options.max_chunk < options.min_chunk ||
-      options.max_chunk > kLargest) {
+      options.max_chunk > kLargestChunk) {
     return InvalidArgument(fmt::format(
         "chunk sizes from {} to {} bytes: the minimum must be zero or more and "
         "at most the maximum, which must be at most {}",
         options.min_chunk.count(), options.max_chunk.count(),
-        kLargest.count()));
+        kLargestChunk.count()));
   }
   if (options.modes.empty() || options.gathered_slots < 1) {
     return InvalidArgument(fmt::format(
@@ -80,8 +78,8 @@ ModeSearchInput InputOf(const SizeFamily& family, const PackOptions& pack,
   return input;
 }
 
-// Whether one ordinary chunk of that size holds all of each group. What it is
-// true of, it is true of every larger size.
+// Whether one ordinary chunk of that size holds all of each group: then every
+// larger size does.
 bool OneHoldsEachGroup(const ModeSearchInput& input, Elements chunk_size) {
   return std::all_of(
       input.groups.begin(), input.groups.end(), [&](const PackedGroup& group) {

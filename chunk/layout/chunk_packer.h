@@ -32,6 +32,9 @@ struct PackOptions {
                        // divisor
 };
 
+// No chunk is larger.
+inline constexpr Bytes kLargestChunk = GiB(1) * (1 << 20);  // 1 PiB
+
 // Chunks of parameters that stay whole are multiples of this: borders of their
 // shards are aligned.
 Elements WholeQuantum(const PackOptions& options);

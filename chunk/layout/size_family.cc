@@ -3,6 +3,8 @@
 
 #include "chunk/layout/size_family.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <utility>
@@ -20,6 +22,38 @@ Elements LargestWhole(const PackedGroup& group) {
     if (group.whole[i]) largest = std::max(largest, group.sizes[i]);
   }
   return largest;
+}
+
+// Sets which sizes the family may have. Sizes come from files nobody vouches
+// for, and the ranks from a flag.
+Status AllowSizes(const PackOptions& options, SizeFamily* family) {
+  Elements largest;
+  for (const PackedGroup& group : family->packed) {
+    largest = std::max(largest, LargestWhole(group));
+    family->whole += std::count(group.whole.begin(), group.whole.end(), true);
+  }
+  if (family->whole == 0) {
+    family->quantum = ChunkQuantum(options.world);
+    family->least = family->quantum;
+    return OkStatus();
+  }
+  family->quantum = WholeQuantum(options);
+  const __int128 bits =
+      (static_cast<__int128>((largest + options.align).count()) *
+           options.shards +
+       family->quantum.count()) *
+      DTypeBits(family->dtype);
+  if (bits > static_cast<__int128>(kLargestChunk.count()) * 8) {
+    return InvalidArgument(fmt::format(
+        "{} parameters that are updated as a whole ({}, the largest of {} "
+        "elements) need chunks of more than 1 PiB, cut into {} shards; give "
+        "fewer ranks, or a smaller alignment",
+        DTypeName(family->dtype), family->whole, largest.count(),
+        options.shards));
+  }
+  // Those that stay whole may all be empty.
+  family->least = std::max(LeastForWhole(largest, options), family->quantum);
+  return OkStatus();
 }
 
 SizeFamily& FamilyOf(const ParamGroup& group,
@@ -51,14 +85,7 @@ Result<std::vector<SizeFamily>> SizeFamilies(std::span<const ParamSpec> params,
     family.packed.push_back(std::move(packed));
   }
   for (SizeFamily& family : families) {
-    Elements largest;
-    for (const PackedGroup& group : family.packed) {
-      largest = std::max(largest, LargestWhole(group));
-    }
-    const bool whole = largest > Elements(0);
-    family.quantum =
-        whole ? WholeQuantum(options) : ChunkQuantum(options.world);
-    family.least = whole ? LeastForWhole(largest, options) : family.quantum;
+    CASTOR_RETURN_IF_ERROR(AllowSizes(options, &family));
   }
   return families;
 }

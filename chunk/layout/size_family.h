@@ -10,6 +10,7 @@
 // Values and pure functions, thread-safe.
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -32,13 +33,15 @@ struct SizeFamily {
   bool trainable = true;
   std::vector<size_t> groups;       // indices into GroupParams, rising
   std::vector<PackedGroup> packed;  // of these groups
+  int64_t whole = 0;                // parameters that stay whole
   // A chunk size is a multiple of the quantum, and no smaller than the least.
   Elements quantum;
   Elements least;
 };
 
 // The families of GroupParams(params), in order of first sight. Malformed names
-// the first parameter whose shape is. REQUIRES: valid options.
+// the first parameter whose shape is. InvalidArgument where parameters that
+// stay whole need chunks of more than kLargestChunk. REQUIRES: valid options.
 Result<std::vector<SizeFamily>> SizeFamilies(std::span<const ParamSpec> params,
                                              const PackOptions& options);
 

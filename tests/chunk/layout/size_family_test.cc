@@ -79,6 +79,24 @@ TEST(SizeFamilyTest, NamesAParameterWhoseShapeIsMalformed) {
               StatusIs(ErrorCode::kMalformed, HasSubstr("parameter 'p'")));
 }
 
+TEST(SizeFamilyTest, RefusesWhatNoChunkCouldLeaveWhole) {
+  const std::vector<ParamSpec> params = {Param(int64_t{1} << 52, true),
+                                         Param(10, true)};
+  EXPECT_THAT(
+      SizeFamilies(params, {.world = 1 << 20, .shards = 1 << 20}),
+      StatusIs(ErrorCode::kInvalidArgument,
+               HasSubstr("F32 parameters that are updated as a whole (2, the "
+                         "largest of 4503599627370496 elements)")));
+  const std::vector<ParamSpec> small = {Param(10, true)};
+  EXPECT_THAT(
+      SizeFamilies(small, {.world = 1 << 20,
+                           .align = Elements(int64_t{1} << 30),
+                           .shards = 1 << 20}),
+      StatusIs(ErrorCode::kInvalidArgument, HasSubstr("a smaller alignment")));
+  EXPECT_THAT(SizeFamilies(small, {.world = 1 << 20, .shards = 1 << 20}),
+              IsOk());
+}
+
 TEST(SizeFamilyTest, RefusesSumsThatCouldOverflow) {
   SizeFamily family;
   family.packed = {{{Elements(std::numeric_limits<int64_t>::max() / 256)}},

@@ -85,16 +85,12 @@ void SayWhole(const SearchReport& report, Document* doc) {
       SizeFamilies(report.model.params, pack);
   CASTOR_CHECK(families.ok());  // the search had them
   for (const SizeFamily& family : *families) {
-    int64_t whole = 0;
-    for (const PackedGroup& group : family.packed) {
-      whole += std::count(group.whole.begin(), group.whole.end(), true);
-    }
-    if (whole == 0) continue;
+    if (family.whole == 0) continue;
     doc->Say("Whole",
              fmt::format("{} of {} that no border between {} shards may cut: "
                          "chunks of {} at least",
-                         Plural(whole, "parameter"), DTypeName(family.dtype),
-                         pack.shards,
+                         Plural(family.whole, "parameter"),
+                         DTypeName(family.dtype), pack.shards,
                          FormatSize(BytesOf(family.least, family.dtype))));
   }
 }
