@@ -4,10 +4,9 @@
 #ifndef CASTOR_CHUNK_CHUNK_SIZE_SEARCH_H_
 #define CASTOR_CHUNK_CHUNK_SIZE_SEARCH_H_
 
-// The exact chunk-size search: for every family of groups (size_family.h) the
-// chunk sizes worth having, found by the modes asked for, each exact within its
-// own definition and with a certificate that says why. Pure functions,
-// thread-safe.
+// The exact chunk-size search: the chunk sizes worth having of every family of
+// groups (size_family.h). Each mode is exact within its own definition, and has
+// a certificate that says why. Pure functions, thread-safe.
 
 #include <cstdint>
 #include <optional>

@@ -12,7 +12,7 @@
 //    "stage": 3, "shard_group": 0, "optimizer_span": "group",
 //    "clip_norm": 1.0, "count_norm": true, "average_micro_batches": false,
 //    "own_lease_ends": true, "poison": true,
-//    "keep_copies": true, "prefetch": 3,
+//    "keep_copies": true,
 //    "prefetch": "deadlines", "step_compute_ns": 800000000,
 //    "policy": "planned",
 //    "grad_mode": "separate", "accumulation_order": "each",

@@ -52,7 +52,7 @@
 namespace castor {
 
 // Fills gathered slots. All methods are called on the owner thread, only queue
-// work, and call nothing of the manager.
+// work, and change nothing of the manager.
 class ChunkSource {
  public:
   virtual ~ChunkSource() = default;
@@ -218,12 +218,14 @@ class MemoryManager {
   MemoryManager(const MemoryManager&) = delete;
   MemoryManager& operator=(const MemoryManager&) = delete;
 
-  // The next access of the step. What the plan has before this use and its end,
-  // and the caller makes itself, is made by then: PlannedBeforeUse, FollowEnds.
-  // Gathers the chunk if it is not there, makes
+  // The next access of the step: gathers the chunk if it is not there, makes
   // the plan's moves for this moment, and has `lane` wait for the copy. Does
   // not block the host, except that a ThreadLane waits. Infeasible, naming the
   // chunks held, when every slot of the class is: then nothing is recorded.
+  //
+  // The plan may have accesses to gradients before this use, and before its
+  // end. The caller makes these accesses first (PlannedBeforeUse), or the step
+  // departs from the plan.
   Result<ChunkPin> Acquire(ChunkId chunk, Lane& lane);
 
   // A slot for the chunk's gradient, until CloseGrad. Infeasible as above.

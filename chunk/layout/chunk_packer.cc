@@ -153,9 +153,11 @@ Status ValidatePackOptions(const PackOptions& options) {
 
 Status ValidatePackSums(std::span<const Elements> sizes, Elements chunk_size,
                         DType dtype, const PackOptions& options) {
-  // Two neighbouring chunks of one run hold more than C with their padding, so
-  // ordinary chunks take at most twice the padded sizes plus C for each run,
-  // and every run but the first follows an oversize parameter of more than C.
+  // Two neighbouring chunks of one run hold more than C with their padding; so
+  // do two neighbouring shards of a chunk, of a shard, where parameters stay
+  // whole. Ordinary chunks thus take at most twice the padded sizes plus C for
+  // each run. Every run but the first follows an oversize parameter of more
+  // than C.
   const Elements quantum = ChunkQuantum(options.world);
   __int128 padded = 0;
   for (const Elements size : sizes) {

@@ -13,13 +13,14 @@
 // old borders to meet again; the pieces are found by bisection, as counts never
 // rise with C there either:
 //
-// Let d be by how much a shard of C' is larger than one of C. Then a parameter
-// that lies at x in a chunk of C lies at x + j * d or before it in one of C',
-// where j borders of C' come before. Only a border of C' that cuts a parameter
-// could break this: the parameter moves to (j + 1) * (shard of C'). In C, the
-// parameter ends behind j + 1 borders, and no border cuts it, so it begins at
-// (j + 1) * (shard of C) or later. So what fits a chunk of C fits one of C',
-// and as greedy packing is optimal for a fixed order, C' takes no more chunks.
+// Let C' > C, and d the difference of their shards. Claim: a parameter at x in
+// a chunk of C lies at x + j * d at most in a chunk of C', j borders of C'
+// being before. Only a border of C' that cuts a parameter could break the
+// claim: the parameter moves to (j + 1) * (shard of C'). In C, the parameter
+// ends behind border j + 1, and no border cuts it. So the parameter begins at
+// (j + 1) * (shard of C) or later, which keeps the claim. What fits a chunk of
+// C thus fits a chunk of C'. Greedy packing is optimal for a fixed order, so C'
+// takes no more chunks.
 
 #include <span>
 #include <vector>

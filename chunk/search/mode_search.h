@@ -5,7 +5,7 @@
 #define CASTOR_CHUNK_SEARCH_MODE_SEARCH_H_
 
 // Part of the chunk-size search (chunk_size_search.h): the search of each mode,
-// what it is given and what it gives back, and the cost of a choice, counted in
+// the input and the answer of a search, and the cost of a choice, counted in
 // one place for all modes. Values and pure functions, thread-safe.
 
 #include <cstdint>
@@ -64,9 +64,9 @@ std::vector<ChunkSizeCandidate> FrontOf(
 // sample of them, and a certificate that says why.
 //
 // Between two neighbouring distinct parameter sizes the set of oversize
-// parameters is fixed, so next-fit's chunk count is non-increasing in C there
-// (greedy is optimal for a fixed order) and waste grows with C while the count
-// stays: the optimum is at the left end of a piece of constant count. The
+// parameters is fixed. Next-fit's chunk count is non-increasing in C there:
+// greedy is optimal for a fixed order. Waste grows with C while the count
+// stays, so the optimum is at the left end of a piece of constant count. The
 // search enumerates those pieces (family_pieces.h) instead of sizes.
 ModeSearch SearchUniform(const ModeSearchInput& input);
 
@@ -78,17 +78,17 @@ SearchCertificate BuildCertificate(std::span<const SizePiece> pieces,
                                    Elements max_size, Elements payload,
                                    Elements quantum);
 
-// Chunk sizes that hold a layer in a whole number of chunks: where a sequence
-// of sizes repeats back to back (layer_repeat.h), C_m is the least multiple of
-// Q at which next-fit packs one repeat, by itself, into at most m chunks, none
-// of its parameters oversize; m is 1 to 8. Each C_m is then packed with the
-// whole group, in which chunks need not begin where a repeat does.
+// Chunk sizes that hold a layer in a whole number of chunks, where a sequence
+// of sizes repeats back to back (layer_repeat.h). C_m is the least multiple of
+// Q at which next-fit packs one repeat, by itself, into at most m chunks. None
+// of its parameters is oversize then; m is 1 to 8. Each C_m is then packed with
+// the whole group, in which chunks need not begin where a repeat does.
 //
 // The distinct C_m as candidates and a step of the certificate for every m.
 // `input.min_size` and `input.max_size` do not apply: C_m is what the layer
-// makes it. Empty where no sequence with elements repeats, where packing the
-// group at C_1, the largest, could overflow a sum of elements or bytes, and for
-// a family of several groups or with parameters that stay whole.
+// makes it. Empty where no sequence with elements repeats, and where packing
+// the group at C_1, the largest, could overflow a sum of elements or bytes.
+// Empty, too, for several groups, and where parameters stay whole.
 //
 // C_m is found by bisection: the number of chunks never rises with C while
 // nothing is oversize (greedy is optimal for a fixed order).

@@ -6,10 +6,10 @@
 
 // The proof that no allowed chunk size wastes less: intervals that cover
 // [min, max] without a gap, each with one set of oversize parameters. Counts
-// never rise with C inside an interval (family_pieces.h), so its left end times
-// the count of ordinary chunks at its right end, plus the oversize chunks,
-// bounds what any size in it allocates from below. Checking takes one packing
-// per interval and no search. Values and pure functions, thread-safe.
+// never rise with C inside an interval (family_pieces.h). So each size of an
+// interval allocates at least the left end times the ordinary chunks at the
+// right end, plus the oversize chunks. Checking takes one packing per interval
+// and no search. Values and pure functions, thread-safe.
 
 #include <cstdint>
 #include <span>
@@ -40,10 +40,10 @@ struct SearchCertificate {
 
 // Verifies `certificate` for the groups of a family, independently of the
 // search. Malformed with the first thing that does not hold: a gap, a size that
-// the family does not allow, a wrong count, two oversize sets in one interval,
-// a bound that is not the least of its intervals', or an `optimal` that does
-// not say whether `best_waste` equals the bound. REQUIRES: a family as
-// SizeFamilies makes it with these options.
+// the family does not allow, a wrong count, or two oversize sets in one
+// interval. Malformed, too, where the bound is not the least of the intervals',
+// or `optimal` does not say whether `best_waste` equals the bound. REQUIRES: a
+// family as SizeFamilies makes it with these options.
 Status VerifyCertificate(const SearchCertificate& certificate,
                          const SizeFamily& family, const PackOptions& options,
                          Elements best_waste);

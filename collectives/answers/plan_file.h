@@ -18,7 +18,6 @@
 //     "device_budget_bytes": 17179869184,
 //     "host_budget_bytes": 34359738368,
 //     "nvme_bytes": 68719476736,
-//     "prefetch": 3,
 //     "prefetch": "deadlines", "step_compute_ns": 800000000,
 //     "policy": "planned",
 //     "shard_group": 4, "optimizer_span": "world",

@@ -13,9 +13,8 @@
 //                     reuse (gradients written over parameters).
 //   at its end        deposit (the way of a reduced gradient to its home), norm
 //                     (sums of squares), step (agreement), update (the
-//                     optimizer), passes (deposits, squares and updates where
-//                     states live), turns and waiting (ranks that lack
-//                     gradients).
+//                     optimizer). All but step work by passes (where states
+//                     live). Turns and waiting: ranks that lack gradients.
 //   between steps     values (read, written, their digest), write_back (what
 //                     the trainer changed), save and load (checkpoints), park
 //                     (an empty device), reseal (other budgets).

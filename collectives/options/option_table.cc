@@ -65,6 +65,10 @@ std::optional<Number> NumberIn(std::string_view text) {
   return number;
 }
 
+bool IsName(const Option& option, std::string_view text) {
+  return std::count(option.names.begin(), option.names.end(), text) > 0;
+}
+
 // Sets what `text` says. Fails with words that go behind the value.
 Status Take(const Option& option, OptionType type, std::string_view text) {
   switch (type) {
@@ -75,9 +79,7 @@ Status Take(const Option& option, OptionType type, std::string_view text) {
       if (number && *number >= option.least && *number <= option.most) {
         return option.set(*number);
       }
-      if (std::count(option.names.begin(), option.names.end(), text) > 0) {
-        return option.set(std::string(text));
-      }
+      if (IsName(option, text)) return option.set(std::string(text));
       if (!option.names.empty()) {
         return InvalidArgument(fmt::format(
             "is neither a whole number from {} to {} nor {}", option.least,
@@ -122,7 +124,7 @@ Result<std::string> InUnits(const Option& option, std::string_view text) {
   return std::to_string(size.count());
 }
 
-// What a document says where a text belongs, or a word in place of a number.
+// Takes `text`, which stands for the document's scalar.
 Status TakeText(const Option& option, OptionType type, const JsonPath& path,
                 const JsonScalar& scalar, std::string_view text) {
   const Status taken = Take(option, type, text);
@@ -137,7 +139,7 @@ Status Take(const Option& option, const JsonPath& path,
   const bool whole =
       scalar.kind == JsonKind::kUnsigned || scalar.kind == JsonKind::kNegative;
   OptionType type = option.type;
-  const char* belongs = "a text";
+  std::string belongs = "a text";
   bool fits = scalar.kind == JsonKind::kString;
   if (type == OptionType::kSwitch) {
     belongs = "true or false";
@@ -150,10 +152,11 @@ Status Take(const Option& option, const JsonPath& path,
     belongs = type == OptionType::kSize   ? "a number of bytes, or \"4GiB\""
               : type == OptionType::kTime ? "a number of ns, or \"850ms\""
                                           : "a whole number";
-    // A word in place of a number.
-    const bool words = !option.names.empty();
-    if (words && fits) {
-      return TakeText(option, OptionType::kWhole, path, scalar, scalar.text);
+    for (const std::string& name : option.names) {
+      belongs += fmt::format(" or {}", Quoted(name));
+    }
+    if (fits && IsName(option, scalar.text)) {
+      return option.set(std::string(scalar.text));
     }
     fits = whole || (units && fits);
     type = OptionType::kWhole;

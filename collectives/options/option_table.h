@@ -4,9 +4,9 @@
 #ifndef CASTOR_COLLECTIVES_OPTIONS_OPTION_TABLE_H_
 #define CASTOR_COLLECTIVES_OPTIONS_OPTION_TABLE_H_
 
-// Options as rows of a table: what each is called in documents and on command
-// lines, its type, its limits, its text for the help, and the member that it
-// sets. Command lines with their help (tools/cli/flags.h), configs
+// Options as rows of a table. A row has the option's names in documents and on
+// command lines, the type, limits, a text for the help, and the member that the
+// option sets. Command lines with their help (tools/cli/flags.h), configs
 // (zero_config.h) and plan files (plan_file.h) are made from such tables, so a
 // new option is one row. A table refers to members of structures, which outlive
 // the table and stay where they are. Thread-compatible.

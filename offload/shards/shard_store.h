@@ -156,9 +156,10 @@ class ShardStore {
   // any more. What was written goes home.
   void CloseWindow(HostWindow window, const Event& after);
 
-  // Makes `to` the shard's home. Its slot there is of `slot_class`, if one is
-  // named, else of the smallest class that holds it, one with a free slot where
-  // there is one; its old slot is given back. Until the new slot, and staging
+  // Makes `to` the shard's home, and gives the old slot back. The new slot is
+  // of `slot_class`, if the caller names a class. Else the store picks the
+  // smallest class that holds the shard, of classes with a free slot first.
+  // Until the new slot, and staging
   // between device and NVMe, is there, the shard is used at its old home; the
   // move begins when no window on it is open. The event says when its bytes
   // have arrived.

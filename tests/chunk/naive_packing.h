@@ -95,13 +95,13 @@ struct NaiveCost {
   friend bool operator==(const NaiveCost&, const NaiveCost&) = default;
 };
 
-inline NaiveCost NaiveCostOf(const std::vector<Elements>& sizes,
-                             int64_t chunk_size, int world, int64_t align) {
+// Of all these chunks together.
+inline NaiveCost NaiveCostOf(const std::vector<NaiveChunk>& chunks,
+                             int64_t chunk_size) {
   NaiveCost cost;
   cost.chunk_size = chunk_size;
   std::set<int64_t> classes;
-  for (const NaiveChunk& chunk :
-       NaivePacking(sizes, chunk_size, world, align)) {
+  for (const NaiveChunk& chunk : chunks) {
     ++cost.chunks;
     cost.allocated += chunk.size;
     if (!chunk.oversize) continue;
@@ -112,6 +112,11 @@ inline NaiveCost NaiveCostOf(const std::vector<Elements>& sizes,
   cost.gathered = 3 * chunk_size;
   for (const int64_t size : classes) cost.gathered += size;
   return cost;
+}
+
+inline NaiveCost NaiveCostOf(const std::vector<Elements>& sizes,
+                             int64_t chunk_size, int world, int64_t align) {
+  return NaiveCostOf(NaivePacking(sizes, chunk_size, world, align), chunk_size);
 }
 
 // Ties to the first.

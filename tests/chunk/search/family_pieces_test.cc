@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <random>
-#include <set>
 #include <vector>
 
 #include "chunk/base/dtype.h"
@@ -15,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/chunk/naive_packing.h"
+#include "tests/chunk/piece_costs.h"
 #include "tests/chunk/search_input.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_rounds.h"
@@ -28,36 +28,14 @@ using testing::HasSubstr;
 // What a size gives all groups of a family, by its definition.
 NaiveCost FamilyCost(const SizeFamily& family, int64_t size,
                      const PackOptions& pack) {
-  NaiveCost cost;
-  cost.chunk_size = size;
-  cost.gathered = 3 * size;
-  std::set<int64_t> classes;
+  std::vector<NaiveChunk> all;
   for (const PackedGroup& group : family.packed) {
-    for (const NaiveChunk& chunk :
-         NaivePacking(group.sizes, size, pack.world, pack.align.count(),
-                      pack.shards, group.whole)) {
-      ++cost.chunks;
-      cost.allocated += chunk.size;
-      if (!chunk.oversize) continue;
-      ++cost.oversize_chunks;
-      cost.oversize_allocated += chunk.size;
-      classes.insert(chunk.size);
-    }
+    const std::vector<NaiveChunk> chunks =
+        NaivePacking(group.sizes, size, pack.world, pack.align.count(),
+                     pack.shards, group.whole);
+    all.insert(all.end(), chunks.begin(), chunks.end());
   }
-  for (const int64_t one : classes) cost.gathered += one;
-  return cost;
-}
-
-NaiveCost CostBy(const std::vector<SizePiece>& pieces, int64_t size) {
-  size_t i = 0;
-  while (i + 1 < pieces.size() && pieces[i + 1].from.count() <= size) ++i;
-  const SizePiece& piece = pieces[i];
-  return {size,
-          piece.chunks + piece.oversize_chunks,
-          piece.oversize_chunks,
-          piece.oversize_allocated.count(),
-          size * piece.chunks + piece.oversize_allocated.count(),
-          3 * size + piece.oversize_classes.count()};
+  return NaiveCostOf(all, size);
 }
 
 // Several groups, some parameters of which stay whole.

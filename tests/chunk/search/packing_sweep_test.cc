@@ -9,24 +9,12 @@
 
 #include "gtest/gtest.h"
 #include "tests/chunk/naive_packing.h"
+#include "tests/chunk/piece_costs.h"
 #include "tests/support/test_rounds.h"
 #include "tests/support/test_seed.h"
 
 namespace castor {
 namespace {
-
-// The costs at `size` by the last piece that starts at or before it.
-NaiveCost CostBy(const std::vector<SizePiece>& pieces, int64_t size) {
-  size_t i = 0;
-  while (i + 1 < pieces.size() && pieces[i + 1].from.count() <= size) ++i;
-  const SizePiece& piece = pieces[i];
-  return {size,
-          piece.chunks + piece.oversize_chunks,
-          piece.oversize_chunks,
-          piece.oversize_allocated.count(),
-          size * piece.chunks + piece.oversize_allocated.count(),
-          3 * size + piece.oversize_classes.count()};
-}
 
 TEST(PackingSweepTest, EqualsBruteForceAtEverySizeOnRandomLists) {
   std::mt19937_64 random(TestSeed(99));

@@ -122,6 +122,38 @@ TEST_F(ZeroEngineTest, AProgramsUpdateMayBeginInTheBackward) {
   }
 }
 
+// The update takes the gradient on its way, and the states where they are.
+TEST_F(ZeroEngineTest, AGradientOfADriveUpdatesStatesOnTheDevice) {
+  const ToyModel model = MakeToyModel(5, 24, 2000, DType::kBF16);
+  ToyRun plain;
+  plain.steps = 3;
+  const ToyResult want =
+      TrainToyReference(model, plain, 2, 0, OptimizerOptions());
+  for (const bool program : {false, true}) {
+    SCOPED_TRACE(program ? "a program's update" : "Castor's own");
+    ZeroOptions options = Tight(3, MiB(8), MiB(1));
+    options.home_rules = {{.state = "grad", .tier = Tier::kNvme},
+                          {.tier = Tier::kDevice}};
+    ToyRun run;
+    if (program) {
+      options.optimizer = Custom({"exp_avg", "exp_avg_sq"});
+      run = Updating(AdamW);
+    }
+    run.steps = plain.steps;
+    const auto from_device = [](const ToyResult& result) {
+      return result.stats
+          .moved[TierIndex(Tier::kDevice)][TierIndex(Tier::kHost)];
+    };
+    const ToyResult late = TrainToy(model, run, 2, options);
+    ExpectEqual(late, want);
+    run.updates_early = true;
+    const ToyResult got = TrainToy(model, run, 2, options);
+    ExpectEqual(got, want);
+    EXPECT_GT(got.stats.early_updates, 0);
+    EXPECT_LT(from_device(got), from_device(late));
+  }
+}
+
 TEST_F(ZeroEngineTest, CallsComeOneAtATimeWhereverStatesLive) {
   const ToyModel model = MakeToyModel(4, 30, 2000, DType::kF32);
   ZeroOptions options = Roomy(3);

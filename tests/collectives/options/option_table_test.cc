@@ -8,10 +8,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
+#include "chunk/text/json_value.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_matchers.h"
@@ -137,6 +140,46 @@ TEST(OptionTableTest, SaysWhatIsWrongWithAFlagsValue) {
     Trip trip;
     EXPECT_THAT(Parse(trip, each.flag, each.text),
                 StatusIs(ErrorCode::kInvalidArgument, HasSubstr(each.why)));
+  }
+}
+
+TEST(OptionTableTest, AWordMayStandInPlaceOfANumber) {
+  OptionScalar value = int64_t{3};
+  OptionTable table;
+  Option& row = table.Add(OptionType::kWhole, "ahead", "N|auto");
+  row.most = 8;
+  row.names = {"auto"};
+  row.set = [&value](const OptionScalar& scalar) {
+    value = scalar;
+    return OkStatus();
+  };
+  row.get = [&value] { return std::optional(value); };
+  row.Flag("--ahead", "how far");
+  for (const auto& [flag, document, want] :
+       {std::tuple("5", R"({"ahead": 5})", OptionScalar(int64_t{5})),
+        std::tuple("auto", R"({"ahead": "auto"})",
+                   OptionScalar(std::string("auto")))}) {
+    EXPECT_THAT(ParseOption(table.OfFlag("--ahead"), flag), IsOk());
+    EXPECT_EQ(value, want);
+    EXPECT_THAT(OptionWords(table.OfFlag("--ahead")), ElementsAre(flag));
+    value = int64_t{0};
+    EXPECT_THAT(ReadOptions(document, table), IsOk());
+    EXPECT_EQ(value, want);
+    EXPECT_EQ(WriteOptions(table).Dump(), ParseJson(document).value().Dump());
+  }
+  EXPECT_THAT(ParseOption(table.OfFlag("--ahead"), "9"),
+              StatusIs(ErrorCode::kInvalidArgument,
+                       HasSubstr("neither a whole number from 0 to 8 nor "
+                                 "auto")));
+  for (const auto& [text, why] :
+       {std::pair(R"({"ahead": "far"})",
+                  "is \"far\" where a whole number or \"auto\" belongs"),
+        std::pair(R"({"ahead": "5"})", "where a whole number or \"auto\""),
+        std::pair(R"({"ahead": 9})", "is 9, which is neither"),
+        std::pair(R"({"ahead": true})", "where a whole number or \"auto\"")}) {
+    EXPECT_THAT(ReadOptions(text, table),
+                StatusIs(ErrorCode::kMalformed, HasSubstr(why)))
+        << text;
   }
 }
 

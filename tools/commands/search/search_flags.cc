@@ -23,7 +23,8 @@ constexpr char kFooter[] =
   a folder     with .safetensors files or a config.json
   a file       .safetensors, *.safetensors.index.json or config.json
   a name       ORG/NAME or ORG/NAME@REVISION of a model in this machine's Hugging Face cache
-  a list       lines name<TAB>d0,d1,...<TAB>DTYPE, or JSON [{"name":"w","shape":[2,3],"dtype":"BF16"}]
+  a list       lines name<TAB>d0,d1,...<TAB>DTYPE, and <TAB>whole for what its optimizer updates
+               as a whole; or JSON [{"name":"w","shape":[2,3],"dtype":"BF16"}]
 
 Of a config.json of a family that Castor does not know, it asks the transformers library of a
 Python: the one of --python, else the wheel's, else python3. Models' own code is never run.

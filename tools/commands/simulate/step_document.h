@@ -4,8 +4,8 @@
 #ifndef CASTOR_TOOLS_COMMANDS_SIMULATE_STEP_DOCUMENT_H_
 #define CASTOR_TOOLS_COMMANDS_SIMULATE_STEP_DOCUMENT_H_
 
-// A simulated step, and what is foreseen of its fetches, as every command that
-// simulates one shows them. Pure functions, thread-safe.
+// A simulated step and the forecast of its fetches, as all commands that
+// simulate show them. Pure functions, thread-safe.
 
 #include <cstdint>
 #include <optional>
