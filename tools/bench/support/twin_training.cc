@@ -3,6 +3,7 @@
 
 #include "tools/bench/support/twin_training.h"
 
+#include <limits>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -10,7 +11,9 @@
 
 #include "chunk/base/check.h"
 #include "collectives/communicator.h"
+#include "collectives/custom_update.h"
 #include "collectives/in_process_communicator.h"
+#include "offload/kernels/optimizer_options.h"
 #include "offload/lane.h"
 #include "offload/lanes/executor.h"
 #include "offload/lanes/timer.h"
@@ -104,9 +107,11 @@ class Rank {
         *end = world_.timer->NowNs();
         return OkStatus();
       });
+      EndOutlasting(std::numeric_limits<int>::max());
       CASTOR_RETURN_IF_ERROR(engine_->Step(kLearningRate).status());
       outcome->traces.push_back(recorder_->Finish());
       outcome->traces.back().updates_early = training_.updates_early;
+      if (training_.outlasts) TakeEnds(&outcome->traces.back());
       outcome->after_step.push_back(engine_->stats());
     }
     const StepTrace recorded = engine_->RecordedTrace().step;
@@ -144,6 +149,10 @@ class Rank {
                             ZeroEngine::Create(options, communicator_));
     for (const ParamSpec& spec : training_.params) {
       CASTOR_RETURN_IF_ERROR(engine_->Register(spec, {}).status());
+    }
+    if (options.optimizer.kind == OptimizerKind::kCustom) {
+      CASTOR_RETURN_IF_ERROR(
+          engine_->SetUpdate([](const UpdateCall&) { return OkStatus(); }));
     }
     CASTOR_RETURN_IF_ERROR(engine_->Seal(training_.seal));
     if (training_.trainer == SimTrainer::kThread) {
@@ -244,10 +253,61 @@ class Rank {
       recorder_->GradReady(id);
     }
     if (InPlace() && backward) return OkStatus();
+    EndOutlasting(1);
+    const int further =
+        backward || !training_.outlasts ? 0 : training_.outlasts(step_, unit);
+    if (further > 0) {
+      outlasting_.push_back({further, hold, std::move(held)});
+      return OkStatus();
+    }
     held.Release();
     recorder_->Release(hold);
     return OkStatus();
   }
+
+  // So many more uses were made: leases that went on for as many end.
+  void EndOutlasting(int uses) {
+    for (Outlasting& use : outlasting_) {
+      use.further -= uses;
+      if (use.further > 0) continue;
+      use.held.Release();
+      recorder_->Release(use.hold);
+    }
+    std::erase_if(outlasting_,
+                  [](const Outlasting& use) { return use.further <= 0; });
+  }
+
+  // The engine knows which ends ranks agreed on, the recorder all else. Nothing
+  // but ends of uses stands elsewhere.
+  void TakeEnds(StepTrace* step) const {
+    const StepTrace agreed = engine_->RecordedTrace().step;
+    std::vector<int32_t> moments;  // there, by those of the recorder
+    size_t at = 0;
+    for (const Access& access : step->accesses) {
+      const bool end = access.kind == AccessKind::kUseEnd;
+      while (!end && agreed.accesses[at].kind == AccessKind::kUseEnd) ++at;
+      CASTOR_CHECK(end || agreed.accesses[at] == access);
+      moments.push_back(static_cast<int32_t>(end ? at - 1 : at++));
+    }
+    std::vector<int64_t> compute_ns(agreed.accesses.size());
+    for (size_t i = 0; i < moments.size(); ++i) {
+      compute_ns[static_cast<size_t>(moments[i])] += step->compute_ns[i];
+    }
+    for (WaitingGrad& grad : step->waiting) {
+      grad.moment = moments[static_cast<size_t>(grad.moment)];
+    }
+    step->accesses = agreed.accesses;
+    step->compute_ns = std::move(compute_ns);
+    step->lease_ends = agreed.lease_ends;
+    step->leases = agreed.leases;
+  }
+
+  // A lease that goes on after its use.
+  struct Outlasting {
+    int further = 0;  // uses
+    int hold = 0;
+    ParamLease held;
+  };
 
   const TwinTraining& training_;
   const World world_;
@@ -259,6 +319,7 @@ class Rank {
   std::unique_ptr<ZeroEngine> engine_;
   std::unique_ptr<Lane> lane_;
   std::optional<AccessRecorder> recorder_;
+  std::vector<Outlasting> outlasting_;
   int step_ = 0;        // that is made
   bool short_ = false;  // it leaves a unit out
   std::optional<VirtualParticipant> turn_;

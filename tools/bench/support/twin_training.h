@@ -73,6 +73,9 @@ struct TwinTraining {
   // In this step, from 0, the trainer leaves one unit out; -1: in none.
   int short_step = -1;
   size_t left_out = 0;
+  // For how many further uses the lease of a forward use goes on, in a step
+  // from 0. REQUIRES: own_lease_ends, gradients of their own, no evaluations.
+  std::function<int(int step, size_t unit)> outlasts;
 };
 
 // What rank 0 saw.
