@@ -74,6 +74,9 @@
 namespace castor {
 
 class ZeroEngine;
+namespace internal {
+class ParamLeases;  // collectives/engine/params/param_leases.h
+}  // namespace internal
 struct TraceFile;  // placement/trace/trace_file.h
 
 // Writes the initial values of elements [begin, end) of one parameter to `out`,
@@ -145,7 +148,7 @@ class ParamLease {
   }
 
  private:
-  friend class ZeroEngine;
+  friend class internal::ParamLeases;
   class Lender;
   // Lent by the engine, which lends it again: in steady state nothing is
   // allocated.
@@ -516,9 +519,15 @@ class ZeroEngine {
  private:
   friend class MemoryLease;
   friend class EvaluateScope;
-  class Impl;
-  explicit ZeroEngine(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  struct Parts;  // collectives/engine/zero_engine_parts.h
+  explicit ZeroEngine(std::unique_ptr<Parts> parts);
+  // All of Step but what it requires.
+  Result<StepResult> MakeStep(double lr);
+  // The ends of a MemoryLease and of an EvaluateScope.
+  void Return(int32_t lease, std::span<Lane* const> used_on);
+  void EndEvaluation();
+
+  const std::unique_ptr<Parts> parts_;
 };
 
 }  // namespace castor

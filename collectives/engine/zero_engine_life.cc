@@ -1,295 +1,230 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
+// How an engine begins and ends: parameters registered, Seal, Close.
+
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <mutex>
+#include <memory>
+#include <optional>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
-#include "chunk/text/units_text.h"
-#include "collectives/engine/zero_engine_impl.h"
-#include "collectives/sealing/chunk_words.h"
+#include "collectives/engine/engine_sealing.h"
+#include "collectives/engine/rank_words.h"
+#include "collectives/engine/zero_engine_parts.h"
 #include "collectives/sealing/seal_plan.h"
-#include "offload/lanes/failure_log.h"
 
 namespace castor {
 
-ZeroEngine::Impl::Impl(const ZeroOptions& options, Communicator* communicator)
-    : options_(options),
-      comm_(communicator),
-      groups_(options.optimizer, options.groups),
-      scaler_(options.loss_scaling) {
-  if (options_.clock == nullptr) options_.clock = &steady_clock_;
-  if (options_.log == nullptr) options_.log = &default_log_;
-  sharding_ = ShardingOf(options_, comm_->world(), comm_->rank());
-}
+using internal::EnginePhase;
 
-ZeroEngine::Impl::~Impl() {
-  if (phase_ == Phase::kClosed) return;
-  const Status failure = Health();
+ZeroEngine::Parts::Parts(const ZeroOptions& options, Communicator* comm)
+    : base(options, comm) {}
+
+ZeroEngine::Parts::~Parts() {
+  const EnginePhase phase = base.progress.phase;
+  if (phase == EnginePhase::kClosed) return;
+  Communicator* const comm = base.model.comm;
+  const Status failure = base.health.status();
   // Peers may be waiting for collectives that this rank will never make, of
   // which Seal has the first.
-  if (comm_->world() > 1) {
-    comm_->Abort(
+  if (comm->world() > 1) {
+    comm->Abort(
         failure.ok()
             ? Aborted(fmt::format("rank {} left without closing its engine",
-                                  comm_->rank()))
-            : failure.WithContext(fmt::format("rank {}", comm_->rank())));
+                                  comm->rank()))
+            : failure.WithContext(fmt::format("rank {}", comm->rank())));
   }
-  if (phase_ == Phase::kOpen) return;
+  if (phase == EnginePhase::kOpen) return;
   const Status closed = ShutDown();
   for (const Status& status : {failure, closed}) {
-    if (!status.ok()) options_.log->Error(status.ToString());
+    if (!status.ok()) base.model.options.log->Error(status.ToString());
   }
 }
 
-Lane::OnFailure ZeroEngine::Impl::FailureCallback() const {
-  return [failure = failure_, comm = comm_](const Status& status) {
-    {
-      std::lock_guard lock(failure->mutex);
-      if (failure->status.ok()) failure->status = status;
-    }
-    // Other ranks learn why before this one's calls fail and it may leave.
-    comm->Abort(status.WithContext(fmt::format("rank {}", comm->rank())));
-    failure->failed.store(true, std::memory_order_release);
-  };
+Result<std::unique_ptr<ZeroEngine>> ZeroEngine::Create(
+    const ZeroOptions& options, Communicator* communicator) {
+  CASTOR_CHECK(communicator != nullptr);
+  CASTOR_CHECK(options.executor != nullptr);
+  CASTOR_RETURN_IF_ERROR(CheckOptions(options, communicator->world()));
+  return std::unique_ptr<ZeroEngine>(
+      new ZeroEngine(std::make_unique<Parts>(options, communicator)));
 }
 
-Status ZeroEngine::Impl::Fail(const Status& status) {
-  FailureCallback()(status);
-  return Health();
-}
+ZeroEngine::ZeroEngine(std::unique_ptr<Parts> parts)
+    : parts_(std::move(parts)) {}
+ZeroEngine::~ZeroEngine() = default;
 
-Status ZeroEngine::Impl::Health() const {
-  if (!failure_->failed.load(std::memory_order_acquire)) [[likely]] {
-    return OkStatus();
-  }
-  std::lock_guard lock(failure_->mutex);
-  return failure_->status;
-}
-
-Status ZeroEngine::Impl::RequireSealed() const {
-  if (parked_) [[unlikely]] {
-    return FailedPrecondition("the engine is parked: call Resume() first");
-  }
-  return RequireStates();
-}
-
-Status ZeroEngine::Impl::RequireStates() const {
-  if (phase_ != Phase::kSealed) [[unlikely]] {
-    return FailedPrecondition(phase_ == Phase::kOpen
-                                  ? "the engine is not sealed yet: call Seal()"
-                                  : "the engine is closed");
-  }
-  return Health();
-}
-
-Status ZeroEngine::Impl::RequireNoLeases(std::string_view call) const {
-  if (manager_->pinned()) {
-    return FailedPrecondition(fmt::format(
-        "parameters are still held: release every lease before {}", call));
-  }
-  if (leases_.leases() > 0) {
-    return FailedPrecondition(fmt::format(
-        "{} of borrowed memory are still held: release every lease before {}",
-        FormatBytes(leases_.in_use()), call));
-  }
-  return OkStatus();
-}
-
-Status ZeroEngine::Impl::RequireNothingOpen(std::string_view call) const {
-  if (!options_.own_lease_ends && manager_->pinned()) {
-    return FailedPrecondition(fmt::format(
-        "parameters are still held: release every lease before {}", call));
-  }
-  if (evaluating_ > 0) {
-    return FailedPrecondition(
-        fmt::format("an evaluation is still open: end it before {}", call));
-  }
-  return OkStatus();
-}
-
-Status ZeroEngine::Impl::RequireBetweenSteps(std::string_view call) const {
-  CASTOR_RETURN_IF_ERROR(RequireNothingOpen(call));
-  if (micro_batches_ == 0) return OkStatus();
-  return FailedPrecondition(fmt::format(
-      "a step is half done: call Step() or Abandon() before {}", call));
-}
-
-Status ZeroEngine::Impl::WithNames(const Status& failure) const {
-  if (!layout_) return failure;
-  return Status(failure.code(),
-                NameChunks(failure.message(), *layout_,
-                           [this](ParamId param) { return Name(param); }))
-      .WithRaises({failure.raises().begin(), failure.raises().end()});
-}
-
-std::string ZeroEngine::Impl::Name(ParamId param) const {
-  return params_[param.index()].spec.name;
-}
-
-Result<ParamId> ZeroEngine::Impl::Register(ParamSpec spec,
-                                           Initializer initializer,
-                                           std::string_view group) {
-  if (phase_ != Phase::kOpen) {
+Result<ParamId> ZeroEngine::Register(ParamSpec spec, Initializer initializer,
+                                     std::string_view group) {
+  internal::EngineModel& model = parts_->base.model;
+  if (parts_->base.progress.phase != EnginePhase::kOpen) {
     return FailedPrecondition(fmt::format(
         "parameter {} comes too late: register before Seal()", spec.name));
   }
-  Result<ParamId> registered =
-      AddParam(std::move(spec), std::move(initializer), group);
-  // The others, where it did not fail, must not wait for this rank in Seal.
-  if (!registered.ok() && comm_->world() > 1) {
-    comm_->Abort(
-        registered.status().WithContext(fmt::format("rank {}", comm_->rank())));
-  }
-  return registered;
-}
-
-Result<ParamId> ZeroEngine::Impl::AddParam(ParamSpec spec,
-                                           Initializer initializer,
-                                           std::string_view group) {
-  CASTOR_RETURN_IF_ERROR(CheckTrains(spec, options_.grad_mode));
-  Param param;
-  CASTOR_ASSIGN_OR_RETURN(param.size, CountElements(spec.shape, spec.dtype));
-  const Result<size_t> found = groups_.Find(group);
-  if (!found.ok()) {
-    return found.status().WithContext(fmt::format("parameter {}", spec.name));
-  }
-  param.group = *found;
-  param.spec = std::move(spec);
-  param.spec.whole = options_.optimizer.kind == OptimizerKind::kCustom &&
-                     param.spec.trainable &&
-                     groups_.SpanOf(param.group) == UpdateSpan::kParameter;
-  if (param.spec.trainable) param.spec.states = groups_.StatesOf(param.group);
-  param.initializer = std::move(initializer);
-  params_.push_back(std::move(param));
-  return ParamId(static_cast<int32_t>(params_.size()) - 1);
-}
-
-Result<LeaseArena::Lease> ZeroEngine::Impl::Borrow(Bytes size, Lane& lane) {
-  CASTOR_RETURN_IF_ERROR(RequireSealed());
-  CASTOR_ASSIGN_OR_RETURN(LeaseArena::Lease lease, leases_.Borrow(size));
-  lane.Wait(lease.free_after);
-  RecordLeaseBegin(lane, lease, size);
-  return lease;
-}
-
-void ZeroEngine::Impl::Return(int32_t lease, std::span<Lane* const> lanes) {
-  RecordLeaseEnd(*lanes.front(), lease);
-  std::vector<Event> ends;
-  for (Lane* lane : lanes) ends.push_back(lane->Record());
-  Event free_after = AllOf(ends);
-  // A lease may end after an engine that failed.
-  if (pools_ != nullptr) {
-    free_after = pools_->Poison(leases_.DataOf(lease), leases_.SizeOf(lease),
-                                std::move(free_after));
-  }
-  leases_.Return(lease, std::move(free_after));
-}
-
-Status ZeroEngine::Impl::BeginEvaluation() {
-  CASTOR_RETURN_IF_ERROR(RequireSealed());
-  if (grads_in_place()) {
-    for (size_t p = 0; p < params_.size(); ++p) {
-      CASTOR_RETURN_IF_ERROR(
-          RequireNotOverwritten(ParamId(static_cast<int32_t>(p))));
+  const internal::TrainingScalars& scalars = parts_->base.scalars;
+  const auto add = [&]() -> Status {
+    CASTOR_RETURN_IF_ERROR(CheckTrains(spec, model.options.grad_mode));
+    internal::EngineParam param;
+    CASTOR_ASSIGN_OR_RETURN(param.size, CountElements(spec.shape, spec.dtype));
+    const Result<size_t> found = scalars.groups.Find(group);
+    if (!found.ok()) {
+      return found.status().WithContext(fmt::format("parameter {}", spec.name));
     }
+    param.group = *found;
+    param.spec = std::move(spec);
+    param.spec.whole =
+        model.options.optimizer.kind == OptimizerKind::kCustom &&
+        param.spec.trainable &&
+        scalars.groups.SpanOf(param.group) == UpdateSpan::kParameter;
+    if (param.spec.trainable) {
+      param.spec.states = scalars.groups.StatesOf(param.group);
+    }
+    param.initializer = std::move(initializer);
+    model.params.push_back(std::move(param));
+    return OkStatus();
+  };
+  if (Status added = add(); !added.ok()) {
+    // The others must not wait for this rank in Seal.
+    if (model.comm->world() > 1) {
+      model.comm->Abort(
+          added.WithContext(fmt::format("rank {}", model.comm->rank())));
+    }
+    return added;
   }
-  // Its gathers come behind the same reductions on all ranks.
-  FollowPlan(std::nullopt, false);
-  ++evaluating_;
-  manager_->BeginEvaluation();
+  return ParamId(static_cast<int32_t>(model.params.size()) - 1);
+}
+
+Status ZeroEngine::Parts::BuildMemory(const SealOptions& declared,
+                                      const SlabComing& coming,
+                                      const RankPools* before) {
+  CASTOR_RETURN_IF_ERROR(base.memory.Build(declared, coming, before));
+  late.Begin(declared);
+  gathers.Begin();
+  reducer.Begin();
+  std::vector<bool> kept;
+  if (!base.model.grads_in_place()) kept = late.waits();
+  return base.memory.BuildStore(&gathers, std::move(kept));
+}
+
+Status ZeroEngine::Seal(const SealOptions& declared) {
+  auto& [model, health, progress, scalars, memory, lanes, record, rules] =
+      parts_->base;
+  if (progress.phase != EnginePhase::kOpen) {
+    return FailedPrecondition("the engine is sealed already");
+  }
+  Communicator* const comm = model.comm;
+  const auto lane = [&](std::string_view name) -> std::unique_ptr<Lane> {
+    const std::string of_rank = fmt::format("rank {} {}", comm->rank(), name);
+    if (model.options.dry && model.options.dry->instant) {
+      return std::make_unique<ThreadLane>(of_rank, health.OnFailure());
+    }
+    return std::make_unique<WorkerLane>(of_rank, model.options.executor,
+                                        health.OnFailure());
+  };
+  lanes.comm = lane("collectives");
+  lanes.reduce = lane("reductions");
+  lanes.host = lane("host");
+  progress.params.resize(model.params.size());
+  scalars.updates.resize(model.params.size());
+  internal::EngineSealing sealing(parts_->base);
+  Status status = sealing.CheckDevice();
+  if (status.ok()) status = comm->CheckReduces(model.sharding.reduce_scope());
+  if (status.ok()) status = sealing.CheckMicroBatches(declared);
+  // A refusal that all ranks know leaves the world to another engine.
+  bool all_know = false;
+  if (status.ok()) {
+    status = sealing.AgreeOnInputs(declared);
+    // Of these inputs alone.
+    if (status.ok()) status = sealing.BuildLayout(declared);
+    all_know = !status.ok();
+  }
+  if (status.ok()) sealing.SetHeadroom(declared);
+  if (status.ok()) status = sealing.BindHomes();
+  if (status.ok()) {
+    status = parts_->BuildMemory(declared);
+    if (status.ok()) status = sealing.CheckStep(declared);
+    if (status.ok() && declared.step) {
+      status = memory.manager().Adopt(*declared.step);
+    }
+    // A rank's own refusal has the raises as numbers.
+    const Status of_all =
+        internal::RankWords(parts_->base).AgreeOn(status, 0, "seal");
+    if (status.ok()) status = of_all;
+    all_know = !status.ok();
+  }
+  if (status.ok()) status = parts_->values.Initialize();
+  if (status.ok()) status = sealing.WaitForOthers();
+  if (!status.ok()) {
+    // The others must not wait for this rank.
+    if (comm->world() > 1 && (!all_know || !comm->Health().ok())) {
+      comm->Abort(status.WithContext(fmt::format("rank {}", comm->rank())));
+    }
+    memory.Drop();
+    progress.phase = EnginePhase::kClosed;
+    return parts_->Told(status);
+  }
+  progress.phase = EnginePhase::kSealed;
+  record.DescribeRank();
+  memory.BeginStep(1);
   return OkStatus();
 }
 
-void ZeroEngine::Impl::EndEvaluation() {
-  --evaluating_;
-  manager_->EndEvaluation();
+Status ZeroEngine::Close() {
+  const auto& [model, health, progress, scalars, memory, lanes, record, rules] =
+      parts_->base;
+  const auto close = [&]() -> Status {
+    if (progress.phase != EnginePhase::kSealed) return health.status();
+    CASTOR_RETURN_IF_ERROR(rules.RequireNothingOpen("Close()"));
+    CASTOR_RETURN_IF_ERROR(rules.RequireNoLeases("Close()"));
+    if (parts_->checkpoints.saving()) {
+      return FailedPrecondition(
+          "a save is under way: call FinishSave() before Close()");
+    }
+    const Status closed = parts_->ShutDown();
+    CASTOR_RETURN_IF_ERROR(health.status());
+    return closed;
+  };
+  return parts_->Told(close());
 }
 
-Status ZeroEngine::Impl::Close() {
-  if (phase_ != Phase::kSealed) return Health();
-  CASTOR_RETURN_IF_ERROR(RequireNothingOpen("Close()"));
-  CASTOR_RETURN_IF_ERROR(RequireNoLeases("Close()"));
-  if (saving_ != nullptr) {
-    return FailedPrecondition(
-        "a save is under way: call FinishSave() before Close()");
+Status ZeroEngine::Parts::ShutDown() {
+  auto& [model, health, progress, scalars, memory, lanes, record, rules] = base;
+  checkpoints.DropSave();
+  for (Lane* const lane : {lanes.comm.get(), lanes.reduce.get(),
+                           lanes.host.get(), &memory.device_lane()}) {
+    lane->Drain().IgnoreError();
   }
-  const Status closed = ShutDown();
-  CASTOR_RETURN_IF_ERROR(Health());
-  return closed;
-}
-
-Status ZeroEngine::Impl::ShutDown() {
-  saving_.reset();
-  comm_lane_->Drain().IgnoreError();
-  reduce_lane_->Drain().IgnoreError();
-  host_lane_->Drain().IgnoreError();
-  device_lane_->Drain().IgnoreError();
   // Until here, lanes of hardware may have times for the recorder.
-  pools_->device().FinishTimes();
-  manager_->DropAll(RunCause::kNone);
-  final_stats_ = stats();
-  phase_ = Phase::kClosed;
-  parked_ = false;
+  memory.device().FinishTimes();
+  memory.DropCopies();
+  final_stats = stats();
+  progress.phase = EnginePhase::kClosed;
+  progress.parked = false;
   // A step that was left half done: its work is over, as the door asks for.
-  for (size_t c = 0; c < grads_.size(); ++c) {
-    if (grads_[c].state != GradState::kOpen) continue;
-    manager_->CloseGrad(ChunkId(static_cast<int32_t>(c)), grads_[c].slot,
-                        Event());
-  }
-  return CloseMemory();
+  reducer.Close();
+  leases.DropCopies();
+  return memory.Close();
 }
 
-EngineStats ZeroEngine::Impl::stats() const {
-  if (phase_ == Phase::kClosed) return final_stats_;
+EngineStats ZeroEngine::Parts::stats() const {
+  if (base.progress.phase == EnginePhase::kClosed) return final_stats;
   EngineStats stats;
-  if (phase_ != Phase::kSealed) return stats;
-  for (Tier tier : kAllTiers) {
-    const PoolStats& pool = pools_->pool(tier).stats();
-    const Bytes more = tier == Tier::kHost ? widened_ : Bytes(0);
-    stats.tiers[TierIndex(tier)] = {pool.budget - more, pool.in_use - more,
-                                    pool.peak - more};
-    stats.home_bytes[TierIndex(tier)] = memory_.home_bytes[TierIndex(tier)];
-    for (size_t k = 0; k < kStateKinds; ++k) {
-      stats.state_bytes[k][TierIndex(tier)] =
-          memory_.placement.bytes[k][TierIndex(tier)];
-    }
-    for (Tier to : kAllTiers) {
-      stats.moved[TierIndex(tier)][TierIndex(to)] =
-          store_->moved()[TierIndex(tier)][TierIndex(to)];
-    }
-  }
-  if (const NvmeStore* nvme = pools_->nvme(); nvme != nullptr) {
-    stats.most_nvme_written = nvme->stats().most_written_in_a_step;
-  }
-  const MemoryManagerStats& manager = manager_->stats();
-  stats.wire_sent = comm_->stats().bytes_sent;
-  stats.exchange = comm_->buffer_bytes();
-  stats.engine_copies = engine_copies_;
-  stats.gathers = manager.gathers;
-  stats.fetches = manager.fetches;
-  stats.prefetched_fetches = manager.prefetched_fetches;
-  stats.prefetched_gathers = manager.prefetched_gathers;
-  stats.cancelled_gathers = manager.cancelled_gathers;
-  stats.releases = manager.releases;
-  stats.early_updates = early_updates_;
-  stats.divergences = manager.divergences;
-  stats.grown_slots = manager.grown_slots;
-  stats.extra_slots = manager.extra_slots;
-  stats.reduce_scatters = reduce_scatters_;
-  stats.stalls_by_cause = manager_->stalls();
-  for (const StallSum& sum : stats.stalls_by_cause) {
-    stats.stalls += sum.count;
-    stats.stall_ns += sum.ns;
-  }
-  stats.tier_allocations = pools_->allocations();
-  for (int64_t slots : memory_.problem.slots) stats.gathered_slots += slots;
-  stats.chunks = static_cast<int64_t>(layout_->chunks().size());
+  if (base.progress.phase != EnginePhase::kSealed) return stats;
+  base.memory.Tell(&stats);
+  const Communicator& comm = *base.model.comm;
+  stats.wire_sent = comm.stats().bytes_sent;
+  stats.exchange = comm.buffer_bytes();
+  stats.engine_copies = reducer.copies();
+  stats.early_updates = optimizer.early_updates();
+  stats.reduce_scatters = reducer.reduce_scatters();
+  const ChunkLayout& layout = *base.model.layout;
+  stats.chunks = static_cast<int64_t>(layout.chunks().size());
   std::set<Bytes> sizes;
-  for (const GroupInfo& group : layout_->groups()) {
+  for (const GroupInfo& group : layout.groups()) {
     if (group.chunks.empty()) continue;
     sizes.insert(BytesOf(group.chunk_size, group.dtype));
   }

@@ -4,137 +4,99 @@
 #ifndef CASTOR_COLLECTIVES_ENGINE_ZERO_ENGINE_PARTS_H_
 #define CASTOR_COLLECTIVES_ENGINE_ZERO_ENGINE_PARTS_H_
 
-// What the inside of ZeroEngine (zero_engine_impl.h) keeps of a parameter, of a
-// chunk's gradient and of what is parked, and what a pass over states does.
-// Values; owner thread only, but for what a pass does on a lane.
+// What a ZeroEngine is made of: objects that own their state, each with a
+// header that says who calls it, what it owns and what it may touch. The
+// engine's calls (zero_engine_*.cc) check what a call requires, ask the parts
+// in order, and keep the phase and the step.
+//
+//   base        the model, memory, lanes, the step, health, the record
+//   passes      work on states where they live
+//   gathers     parameters from their homes; the manager calls it
+//   norm        squares of reduced gradients
+//   optimizer   updates of chunks
+//   reducer     gradients from their slots to their homes
+//   late        when a gradient is reduced: where one waits for other ranks
+//   agreement   what ranks agree on at the end of a step
+//   leases      parameters on loan to the trainer
+//   values      values of states, read and written
+//   offloader   an empty device
+//   checkpoints saves and loads
+//
+// Who may release a slot: `leases` ends uses of parameters and `reducer` closes
+// gradients; the memory manager then decides.
+//
+// Device memory is touched by operations of the device only, on its own lanes
+// and the trainer's. The one exception is a communicator that needs memory
+// which the host addresses: Seal refuses it on a device that has none.
+//
+// Background work is queued on lanes and ordered by events, always on events of
+// work queued earlier; ranks queue collectives in the same order. So there is
+// no cycle to wait in. Everything here is touched by the owner thread only,
+// except what a lane's work captures.
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <vector>
+#include <type_traits>
 
-#include "chunk/base/ids.h"
-#include "chunk/base/unique_function.h"
-#include "chunk/base/units.h"
-#include "chunk/chunk_layout.h"
-#include "chunk/layout/chunk_state.h"
-#include "chunk/param_spec.h"
+#include "chunk/base/status.h"
+#include "collectives/communicator.h"
+#include "collectives/engine/engine_base.h"
+#include "collectives/engine/gradients/gradient_norm.h"
+#include "collectives/engine/gradients/gradient_reducer.h"
+#include "collectives/engine/gradients/late_gradients.h"
+#include "collectives/engine/gradients/optimizer_pass.h"
+#include "collectives/engine/gradients/step_agreement.h"
+#include "collectives/engine/home_passes.h"
+#include "collectives/engine/params/param_gathers.h"
+#include "collectives/engine/params/param_leases.h"
+#include "collectives/engine/states/checkpoint_io.h"
+#include "collectives/engine/states/state_offloader.h"
+#include "collectives/engine/states/state_values.h"
+#include "collectives/engine_results.h"
 #include "collectives/zero_engine.h"
-#include "offload/host_passes.h"
-#include "offload/lane.h"
-#include "offload/lanes/event.h"
-#include "offload/memory/tier_pool.h"
-#include "offload/shards/host_window.h"
-#include "offload/shards/shard_store.h"
-#include "placement/run_event.h"
-#include "placement/state_kind.h"
+#include "collectives/zero_options.h"
 
-namespace castor::internal {
+namespace castor {
 
-struct EngineParam {
-  ParamSpec spec;
-  Initializer initializer;
-  Elements size;
-  Bytes offset;           // in its chunk
-  size_t group = 0;       // of groups_
-  int64_t steps = 0;      // updates it has had
-  bool used = false;      // had a gradient since the last step
-  bool had_grad = false;  // in the step that ended last, on this rank
-  // Its gradient is where it was, in the open gradient of its chunk.
-  bool overwritten = false;
-  int32_t held = 0;                      // leases of it, with GradMode::kReuse
-  ParamState state = ParamState::kIdle;  // of its gradient, this micro-batch
-};
+struct ZeroEngine::Parts {
+  Parts(const ZeroOptions& options, Communicator* comm);
+  ~Parts();
 
-// A chunk's gradient since the last step.
-struct ChunkGrad {
-  GradState state = GradState::kNone;
-  Slot slot;                 // while open
-  Event opened;              // the slot is zero, or has what came before
-  std::vector<Lane*> lanes;  // that may write to it, the opener first
-  std::vector<Event> ready;
-  int64_t micro_batch = 0;  // for which the next is counted
-  size_t params_left = 0;
-  bool valid = false;    // its home holds a sum
-  bool counted = false;  // its squares are in the norm
-  bool updated = false;  // what it is for, before Step
-  bool used_up = false;  // by that, and never at home
-  // Where it waits for the flush, in the order of Position: when it was opened,
-  // 0 where the trace has that, and when it was complete, 0 before.
-  uint64_t opened_at = 0;
-  uint64_t complete_at = 0;
-};
-
-// A run of elements of one parameter inside a chunk.
-struct Segment {
-  ParamId param;
-  int64_t begin = 0;  // in the parameter
-  int64_t count = 0;
-  int64_t offset = 0;  // from the start of the range asked for
-};
-
-// A reduced gradient on its way home: what a rank keeps of it, in device
-// memory.
-struct PassingGrad {
-  std::byte* data = nullptr;
-  Event ready;
-};
-
-// Where the bytes of a range of a chunk are while a pass works on them.
-class StateBytes {
- public:
-  // Null where the state is not of the pass.
-  std::byte*& of(StateKind state) {
-    return states_[static_cast<size_t>(state)];
+  // A Status, or a Result, as it is told: a failure names parameters where it
+  // has the numbers of chunks.
+  template <typename T>
+  T Told(T answer) const {
+    if (answer.ok()) [[likely]] {
+      return answer;
+    }
+    if constexpr (std::is_same_v<T, Status>) {
+      return base.model.WithNames(answer);
+    } else {
+      return base.model.WithNames(answer.status());
+    }
   }
-  std::byte* of(StateKind state) const {
-    return states_[static_cast<size_t>(state)];
-  }
-  std::byte* passing = nullptr;  // of a PassingGrad
+  class Resealing;
 
- private:
-  std::array<std::byte*, kStateKinds> states_ = {};
+  // All memory of an engine whose model has a layout.
+  Status BuildMemory(const SealOptions& declared, const SlabComing& coming = {},
+                     const RankPools* before = nullptr);
+  // Waits for background work and gives everything back but the slabs.
+  Status ShutDown();
+  EngineStats stats() const;
+
+  internal::EngineBase base;
+  internal::HomePasses passes{base};
+  internal::ParamGathers gathers{base};
+  internal::GradientNorm norm{base, passes};
+  internal::OptimizerPass optimizer{base, passes, gathers};
+  internal::GradientReducer reducer{base, passes, norm, optimizer};
+  internal::LateGradients late{base, reducer};
+  internal::StepAgreement agreement{base, norm, reducer, late, optimizer};
+  internal::ParamLeases leases{base, late, reducer, optimizer};
+  internal::StateValues values{base, norm, reducer, optimizer};
+  internal::StateOffloader offloader{base};
+  internal::CheckpointIo checkpoints{base};
+  EngineStats final_stats;  // once closed
 };
 
-// A pass over states of a range of a chunk, where they live: by the device
-// where it is the home of all of them, else by the host, piece by piece.
-struct HomePass {
-  struct Use {
-    StateKind state = StateKind::kParam;
-    WindowMode mode = WindowMode::kRead;
-  };
-  struct HostWork {
-    Bytes traffic;                                // read and written
-    UniqueFunction<void(const StateBytes&)> run;  // on the host's lane
-  };
-
-  ChunkId chunk;
-  ShardRange range;
-  RunCause cause = RunCause::kNone;
-  HostPass kind = HostPass::kMemory;  // an update is recorded, and counted
-  std::vector<Use> uses;
-  const PassingGrad* passing = nullptr;  // null: the pass has none
-  // Queues the pass on the device's lane.
-  UniqueFunction<void(const StateBytes&)> on_device;
-  // What the host does for a part of the range.
-  UniqueFunction<HostWork(ShardRange part)> on_host;
-};
-
-struct ParkedShard {
-  ShardStore::ShardId id;
-  int32_t device_class = -1;
-};
-// Which shards at home on the device `to` has room for, the largest first.
-struct ParkPlan {
-  std::vector<ParkedShard> moves;
-  std::vector<SlotClass> classes;  // for them, on `to`
-  int64_t staging_slots = 0;       // that the way there takes besides
-  Bytes staging_bytes;
-  Bytes moved;
-  Bytes remaining;
-  Bytes short_of;  // more room on `to` would take the rest
-};
-
-}  // namespace castor::internal
+}  // namespace castor
 
 #endif  // CASTOR_COLLECTIVES_ENGINE_ZERO_ENGINE_PARTS_H_

@@ -13,7 +13,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstring>
 #include <optional>
@@ -23,197 +22,208 @@
 #include <vector>
 
 #include "chunk/text/units_text.h"
-#include "collectives/engine/zero_engine_impl.h"
-#include "collectives/memory/held_moments.h"
-#include "collectives/world/value_hash.h"
+#include "collectives/engine/engine_sealing.h"
+#include "collectives/engine/rank_words.h"
+#include "collectives/engine/zero_engine_parts.h"
 #include "placement/trace/step_trace.h"
 
 namespace castor {
 
-// All that lies in budgets, or refers to what does. Destroyed in reverse.
-struct ZeroEngine::Impl::Memory {
-  MemoryPlan plan;
-  std::unique_ptr<RankPools> pools;
-  LeaseArena leases;
-  Slot lease_slot;
-  Slot norm_slot;
-  Slab norm_words;
-  std::unique_ptr<ShardStore> store;
-  std::vector<LoadTicket> ahead;
-  std::vector<int32_t> held_in_place;
-  std::unique_ptr<MemoryManager> manager;
-  std::vector<ChunkGrad> grads;
-  std::unique_ptr<Lane> device_lane;
+using internal::EngineMemory;
+
+// Of one call. `other` is the new memory until it stands, then the old one.
+class ZeroEngine::Parts::Resealing {
+ public:
+  Resealing(Parts& parts, const ResealOptions& asked)
+      : parts_(parts),
+        asked_(asked),
+        declared_(asked.declared),
+        sealing_(parts.base),
+        words_(parts.base),
+        other_(parts.base.model, parts.base.health),
+        device_before_(model_.options.device_budget),
+        host_before_(model_.options.host_budget),
+        least_before_(model_.least) {}
+
+  Status Run();
+
+ private:
+  // All that is refused before anything changes.
+  Status Agree();
+  Status Rebuild();
+  // The old memory again, after a failure.
+  Status GoBack(Status status);
+  // The bytes on a device that was given go to other tiers, if the tiers have
+  // room for all: then the device's memory is free. Else nothing moves, and
+  // `why_` says what is short.
+  Status LeaveDevice();
+  // Whether the drive has room for what moves, shard by shard, where old and
+  // new files have none beside each other.
+  Status CheckDriveRoom() const;
+  // Takes the states that the other memory has, shard by shard, and gives the
+  // pages of each back behind it.
+  Status TakeStates();
+  void Exchange() {
+    parts_.leases.DropCopies();
+    std::swap(memory_, other_);
+  }
+
+  Parts& parts_;
+  const ResealOptions& asked_;
+  SealOptions declared_;
+  internal::EngineModel& model_ = parts_.base.model;
+  EngineMemory& memory_ = parts_.base.memory;
+  internal::EngineHealth& health_ = parts_.base.health;
+  internal::EngineSealing sealing_;
+  const internal::RankWords words_;
+  EngineMemory other_;
+  const Bytes device_before_;
+  const Bytes host_before_;
+  const SealBudgets least_before_;
+  std::optional<StepTrace> last_;  // step, where one was planned
+  std::string why_;
 };
 
-void ZeroEngine::Impl::ExchangeMemory(Memory& other) {
-  lease_copies_.reset();
-  std::swap(memory_, other.plan);
-  std::swap(pools_, other.pools);
-  std::swap(leases_, other.leases);
-  std::swap(lease_slot_, other.lease_slot);
-  std::swap(norm_slot_, other.norm_slot);
-  std::swap(norm_words_, other.norm_words);
-  std::swap(store_, other.store);
-  std::swap(ahead_, other.ahead);
-  std::swap(held_in_place_, other.held_in_place);
-  std::swap(manager_, other.manager);
-  std::swap(grads_, other.grads);
-  std::swap(device_lane_, other.device_lane);
+Status ZeroEngine::Reseal(const ResealOptions& asked) {
+  const internal::CallRules& rules = parts_->base.rules;
+  CASTOR_RETURN_IF_ERROR(parts_->Told(rules.RequireSealed()));
+  CASTOR_RETURN_IF_ERROR(rules.RequireBetweenSteps("Reseal()"));
+  CASTOR_RETURN_IF_ERROR(parts_->Told(parts_->checkpoints.EndSave()));
+  return parts_->Told(Parts::Resealing(*parts_, asked).Run());
 }
 
-Status ZeroEngine::Impl::Reseal(const ResealOptions& asked) {
-  CASTOR_RETURN_IF_ERROR(RequireSealed());
-  CASTOR_RETURN_IF_ERROR(RequireBetweenSteps("Reseal()"));
-  CASTOR_RETURN_IF_ERROR(EndSave());
-  const Bytes device_before = options_.device_budget;
-  const Bytes host_before = options_.host_budget;
-  const SealBudgets least_before = least_;
-  options_.device_budget = asked.device_budget.value_or(device_before);
-  options_.host_budget = asked.host_budget.value_or(host_before);
-  // A rank may have leases that others have not.
-  Status status = RequireNoLeases("Reseal()");
-  if (status.ok()) status = CheckMicroBatches(asked.declared);
-  if (status.ok()) status = CheckStep(asked.declared);
-  status = AgreeOn(status, 0, "what to reseal with");
-  SealOptions declared = asked.declared;
-  if (status.ok()) status = DeclareLastStep(&declared);
-  if (status.ok()) status = AgreeOnInputs(declared);
-  std::optional<StepTrace> last;
-  if (manager_->plan() != nullptr) last = manager_->last_step();
-  Memory other;
+Status ZeroEngine::Parts::Resealing::Run() {
+  if (memory_.manager().plan() != nullptr) last_ = memory_.last_step();
+  Status status = Agree();
+
   if (status.ok()) {
-    manager_->DropAll(RunCause::kNone);
-    status = DrainAll();
-    if (!status.ok()) return Fail(status);
-    std::string why;
-    if (Status left = LeaveDevice(&why); !left.ok()) return Fail(left);
-    const Bytes returned = pools_->loosened_bytes();
-    ExchangeMemory(other);
-    Status built = BuildMemory(declared, {.loose = true, .returned = returned},
-                               other.pools.get());
-    if (built.ok()) built = BuildStore();
-    if (built.ok() && declared.step) {
-      built = manager_->Adopt(*declared.step);
-    } else if (built.ok() && last) {
-      // One that does not fit any more is served on demand.
-      manager_->Adopt(*last).IgnoreError();
-    }
-    if (built.code() == ErrorCode::kUnavailable && !why.empty()) {
-      built = built.WithContext(why);
-    }
-    status = AgreeOn(built, 0, "reseal");
-    // Once all ranks have their files.
-    if (status.ok()) status = AgreeOn(CheckDriveRoom(other), 0, "reseal");
-    if (!status.ok()) {
-      DropMemory();
-      ExchangeMemory(other);
-      if (!parked_) {
-        manager_->BeginStep(static_cast<int32_t>(step_ + 1));
-      } else if (Status back = Resume(); !back.ok()) {
-        status = status.WithContext(fmt::format(
-            "the engine stays parked, since its memory is not to be had again "
-            "({})",
-            back.message()));
-      }
-    }
+    memory_.DropCopies();
+    status = memory_.Drain(parts_.base.lanes);
+    if (status.ok()) status = LeaveDevice();
+    if (!status.ok()) return health_.Fail(status);
+    status = Rebuild();
+    if (!status.ok()) status = GoBack(status);
   }
   if (!status.ok()) {
-    options_.device_budget = device_before;
-    options_.host_budget = host_before;
-    least_ = least_before;
+    model_.options.device_budget = device_before_;
+    model_.options.host_budget = host_before_;
+    model_.least = least_before_;
     return status;
   }
-  headroom_ = HeadroomOfSums(declared);
-  if (Status moved = TakeStates(other); !moved.ok()) return Fail(moved);
-  ExchangeMemory(other);
-  status = CloseMemory();
-  DropMemory();
-  ExchangeMemory(other);
-  parked_ = false;
-  parked_shards_.clear();
-  vacated_.clear();
+  sealing_.SetHeadroom(declared_);
+  status = TakeStates();
+  if (!status.ok()) return health_.Fail(status);
+  Exchange();
+  status = memory_.Close();
+  memory_.Drop();
+  Exchange();
+  parts_.offloader.Forget();
   // Lanes may be at the new memory by now: sums for the norm are zeroed there.
-  if (status.ok()) status = DrainAll();
-  if (!status.ok()) return Fail(status);
+  if (status.ok()) status = memory_.Drain(parts_.base.lanes);
+  if (!status.ok()) return health_.Fail(status);
   // All states are there. What lacks space is what nobody has written yet.
-  if (const Status settled = pools_->Settle(); !settled.ok()) {
-    options_.log->Warning(settled.message());
+  if (const Status settled = memory_.pools().Settle(); !settled.ok()) {
+    model_.options.log->Warning(settled.message());
   }
-  DescribeHomes();
-  store_->BeginStep(static_cast<int32_t>(step_ + 1));
-  manager_->BeginStep(static_cast<int32_t>(step_ + 1));
-  return Health();
+  parts_.base.record.DescribeHomes();
+  memory_.BeginStep(parts_.base.progress.number());
+  return health_.status();
 }
 
-// Ranks that keep whole parameters may have made different accesses.
-Status ZeroEngine::Impl::DeclareLastStep(SealOptions* declared) {
-  const Trace& trace = manager_->planned_trace();
-  if (!declared->held.empty()) return OkStatus();
-  std::vector<HeldTogether> held;
-  if (manager_->plan() != nullptr) held = HeldMomentsOf(*layout_, trace);
-  internal::ValueHash hash;
-  for (const HeldTogether& moment : held) {
-    for (const std::vector<ParamId>* ids : {&moment.params, &moment.grads}) {
-      hash.Add(ids->size());
-      for (const ParamId id : *ids) hash.Add(id.value());
-    }
-  }
-  const int64_t own = hash.signed_value();
-  std::array<int64_t, 2> least = {own, -own};
-  CASTOR_RETURN_IF_ERROR(LeastOf(least, "what is held"));
-  if (least[0] == -least[1]) declared->held = std::move(held);
-  return OkStatus();
+Status ZeroEngine::Parts::Resealing::Agree() {
+  model_.options.device_budget = asked_.device_budget.value_or(device_before_);
+  model_.options.host_budget = asked_.host_budget.value_or(host_before_);
+  // A rank may have leases that others have not.
+  Status status = parts_.base.rules.RequireNoLeases("Reseal()");
+  if (status.ok()) status = sealing_.CheckMicroBatches(declared_);
+  if (status.ok()) status = sealing_.CheckStep(declared_);
+  CASTOR_RETURN_IF_ERROR(words_.AgreeOn(status, 0, "what to reseal with"));
+  CASTOR_RETURN_IF_ERROR(sealing_.DeclareLastStep(last_, &declared_));
+  return sealing_.AgreeOnInputs(declared_);
 }
 
-Status ZeroEngine::Impl::LeaveDevice(std::string* why) {
-  if (options_.device == nullptr && !options_.make_device_slab) {
+Status ZeroEngine::Parts::Resealing::Rebuild() {
+  const Bytes returned = memory_.pools().loosened_bytes();
+  Exchange();
+  Status built = parts_.BuildMemory(
+      declared_, {.loose = true, .returned = returned}, &other_.pools());
+  if (built.ok() && declared_.step) {
+    built = memory_.manager().Adopt(*declared_.step);
+  } else if (built.ok() && last_) {
+    // One that does not fit any more is served on demand.
+    memory_.manager().Adopt(*last_).IgnoreError();
+  }
+  if (built.code() == ErrorCode::kUnavailable && !why_.empty()) {
+    built = built.WithContext(why_);
+  }
+  CASTOR_RETURN_IF_ERROR(words_.AgreeOn(built, 0, "reseal"));
+  // Once all ranks have their files.
+  return words_.AgreeOn(CheckDriveRoom(), 0, "reseal");
+}
+
+Status ZeroEngine::Parts::Resealing::GoBack(Status status) {
+  memory_.Drop();
+  Exchange();
+  if (!parts_.base.progress.parked) {
+    memory_.RestoreCopies(parts_.base.progress.number());
+  } else if (Status back = parts_.offloader.Resume(); !back.ok()) {
+    return status.WithContext(fmt::format(
+        "the engine stays parked, since its memory is not to be had again ({})",
+        back.message()));
+  }
+  return status;
+}
+
+Status ZeroEngine::Parts::Resealing::LeaveDevice() {
+  if (model_.options.device == nullptr && !model_.options.make_device_slab) {
     return OkStatus();
   }
-  Result<ParkResult> parked = Park(Tier::kHost);
-  const bool more =
-      !options_.nvme.empty() && (!parked.ok() || parked->remaining > Bytes(0));
-  if (more) parked = Park(Tier::kNvme);
+  Result<ParkResult> parked = parts_.offloader.Park(Tier::kHost);
+  const bool more = !model_.options.nvme.empty() &&
+                    (!parked.ok() || parked->remaining > Bytes(0));
+  if (more) parked = parts_.offloader.Park(Tier::kNvme);
   if (parked.ok() && parked->remaining == Bytes(0)) return OkStatus();
-  *why = fmt::format(
+  why_ = fmt::format(
       "while {}", parked.ok() ? parked->shortfall : parked.status().message());
   // A park that is refused changes nothing, one that is cut short fails lanes.
-  CASTOR_RETURN_IF_ERROR(Health());
-  return parked_ ? Resume() : OkStatus();
+  CASTOR_RETURN_IF_ERROR(health_.status());
+  return parts_.base.progress.parked ? parts_.offloader.Resume() : OkStatus();
 }
 
-Status ZeroEngine::Impl::CheckDriveRoom(const Memory& from) const {
-  if (!pools_->nvme_as_written()) return OkStatus();
+Status ZeroEngine::Parts::Resealing::CheckDriveRoom() const {
+  if (!memory_.pools().nvme_as_written()) return OkStatus();
   Bytes now;
   Bytes most;
   // As TakeStates goes: gradients first, whose bytes mean nothing.
-  for (const auto& [chunk, state] : from.store->shards()) {
+  for (const auto& [chunk, state] : other_.store().shards()) {
     if (state != StateKind::kGrad) continue;
-    now -= from.store->DriveBytes(chunk, state);
+    now -= other_.store().DriveBytes(chunk, state);
   }
-  for (const auto& [chunk, state] : from.store->shards()) {
+  for (const auto& [chunk, state] : other_.store().shards()) {
     if (state == StateKind::kGrad) continue;
-    now += store_->DriveBytes(chunk, state);
+    now += memory_.store().DriveBytes(chunk, state);
     most = std::max(most, now);
-    now -= from.store->DriveBytes(chunk, state);
+    now -= other_.store().DriveBytes(chunk, state);
   }
   // In the end all new space, and none of the old.
-  most = std::max(most, pools_->nvme_bytes() - from.pools->nvme_bytes());
+  most = std::max(most,
+                  memory_.pools().nvme_bytes() - other_.pools().nvme_bytes());
   // Other ranks may write to the same drive.
-  const Bytes room = pools_->NvmeRoomBeside(*from.pools, comm_->world());
+  const Bytes room =
+      memory_.pools().NvmeRoomBeside(other_.pools(), model_.comm->world());
   if (most <= room) return OkStatus();
   return Unavailable(fmt::format(
       "states that move on the NVMe tier need {} beside what is there, and {} "
       "are left there for each of {} ranks: free some space on the drive, "
       "raise "
       "its limit, or keep the budgets",
-      FormatBytes(most), FormatBytes(room), comm_->world()));
+      FormatBytes(most), FormatBytes(room), model_.comm->world()));
 }
 
-Status ZeroEngine::Impl::TakeStates(Memory& from) {
-  ShardStore& old = *from.store;
+Status ZeroEngine::Parts::Resealing::TakeStates() {
+  ShardStore& old = other_.store();
   std::vector<ShardStore::ShardId> shards = old.shards();
-  const bool gives_space = pools_->nvme_as_written();
+  const bool gives_space = memory_.pools().nvme_as_written();
   // Between steps a gradient's bytes mean nothing.
   std::erase_if(shards, [&](const ShardStore::ShardId& id) {
     if (id.state != StateKind::kGrad) return false;
@@ -224,18 +234,18 @@ Status ZeroEngine::Impl::TakeStates(Memory& from) {
   for (const ShardStore::ShardId& id : shards) {
     kept.push_back(old.MemoryNow(id.chunk, id.state, /*written=*/false));
   }
-  from.pools->Loosen(kept);
-  pools_->PrepareTransfers();
+  other_.pools().Loosen(kept);
+  memory_.pools().PrepareTransfers();
   std::vector<std::byte> values;
   for (size_t i = 0; i < shards.size(); ++i) {
     const auto [chunk, state] = shards[i];
-    CASTOR_RETURN_IF_ERROR(comm_->Health());
+    CASTOR_RETURN_IF_ERROR(model_.comm->Health());
     const Bytes size = old.bytes(chunk, state);
-    CASTOR_CHECK(size == store_->bytes(chunk, state));
+    CASTOR_CHECK(size == memory_.store().bytes(chunk, state));
     const std::span<std::byte> to =
-        store_->MemoryNow(chunk, state, /*written=*/true);
+        memory_.store().MemoryNow(chunk, state, /*written=*/true);
     if (!kept[i].empty() && !to.empty()) {
-      Workers()->ParallelFor(
+      model_.workers().ParallelFor(
           size.count(), to.data(), [&](int64_t begin, int64_t end) {
             std::memcpy(to.data() + begin, kept[i].data() + begin,
                         static_cast<size_t>(end - begin));
@@ -244,14 +254,16 @@ Status ZeroEngine::Impl::TakeStates(Memory& from) {
       CASTOR_RETURN_IF_ERROR(
           old.ReadNow(chunk, state, {Bytes(0), size}, to.data()));
     } else if (!kept[i].empty()) {
-      CASTOR_RETURN_IF_ERROR(store_->WriteNow(chunk, state, kept[i].data()));
+      CASTOR_RETURN_IF_ERROR(
+          memory_.store().WriteNow(chunk, state, kept[i].data()));
     } else {
       values.resize(static_cast<size_t>(size.count()));
       CASTOR_RETURN_IF_ERROR(
           old.ReadNow(chunk, state, {Bytes(0), size}, values.data()));
-      CASTOR_RETURN_IF_ERROR(store_->WriteNow(chunk, state, values.data()));
+      CASTOR_RETURN_IF_ERROR(
+          memory_.store().WriteNow(chunk, state, values.data()));
     }
-    from.pools->DropPages(kept[i]);
+    other_.pools().DropPages(kept[i]);
     if (gives_space) old.GiveSpaceNow(chunk, state);
   }
   return OkStatus();

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_ENGINE_ENGINE_MEMORY_H_
+#define CASTOR_COLLECTIVES_ENGINE_ENGINE_MEMORY_H_
+
+// All of an engine that lies in budgets, or refers to what does: the pools of
+// the tiers, the store of states at home, the manager of what is gathered, and
+// the device's lane, on which the engine works in device memory. Seal builds
+// it; a reseal builds another and exchanges the two whole, so what stands in
+// one goes with it. Owner thread only.
+//
+// Who asks the manager: leases of parameters, gradients and the calls of a
+// step. Other parts of the engine ask the store, and what stands here.
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "chunk/chunk_layout.h"
+#include "collectives/engine/engine_health.h"
+#include "collectives/engine/engine_model.h"
+#include "collectives/engine/engine_progress.h"
+#include "collectives/engine_results.h"
+#include "collectives/memory/memory_plan.h"
+#include "collectives/zero_options.h"
+#include "offload/device.h"
+#include "offload/lane.h"
+#include "offload/memory/lease_arena.h"
+#include "offload/memory/slab.h"
+#include "offload/memory_manager.h"
+#include "offload/shards/rank_pools.h"
+#include "offload/shards/shard_store.h"
+#include "placement/trace/step_trace.h"
+
+namespace castor::internal {
+
+class EngineMemory {
+ public:
+  // All outlive this.
+  EngineMemory(const EngineModel& model, const EngineHealth& health)
+      : model_(&model), health_(&health) {}
+  EngineMemory(EngineMemory&&) = default;
+  EngineMemory& operator=(EngineMemory&&) = default;
+
+  // Plans all memory and takes it. `before`: whose states will come here
+  // (RankPoolsOptions). REQUIRES: the model has a layout.
+  Status Build(const SealOptions& declared, const SlabComing& coming = {},
+               const RankPools* before = nullptr);
+  // Then the store and the manager. `grad_slots_kept` as the manager's.
+  Status BuildStore(ChunkSource* source, std::vector<bool> grad_slots_kept);
+  // Slots on the device that are no shard's and no chunk's: for leases and for
+  // the norm. REQUIRES, to give them back: the lanes are drained.
+  Status TakeOwnSlots();
+  void GiveOwnSlotsBack();
+  // Waits for all that is queued; the first failure.
+  Status Drain(const EngineLanes& lanes) const;
+  // Waits until nobody uses the memory, and gives it back but for the slabs.
+  Status Close();
+  // Gives the slabs back. REQUIRES: Close was called, or nothing was queued.
+  void Drop();
+
+  bool built() const { return manager_ != nullptr; }
+  // REQUIRES, from here on: built.
+  const MemoryPlan& plan() const { return plan_; }
+  RankPools& pools() const { return *pools_; }
+  TierPool& pool(Tier tier) const { return pools_->pool(tier); }
+  Device& device() const { return pools_->device(); }
+  Lane& device_lane() const { return *device_lane_; }
+  ShardStore& store() { return *store_; }
+  const ShardStore& store() const { return *store_; }
+  MemoryManager& manager() { return *manager_; }
+  const MemoryManager& manager() const { return *manager_; }
+  LeaseArena& arena() { return arena_; }  // of memory that is borrowed
+  const LeaseArena& arena() const { return arena_; }
+  // Sums of squares: an ExactSum's words on the device, touched by the device
+  // lane, and in host memory for their way from there; none where no norm is
+  // counted.
+  const Slot& norm_slot() const { return norm_slot_; }
+  Slab& norm_words() { return norm_words_; }
+
+  // What is in use, how much of it states take, what was moved, and how the
+  // manager fared.
+  void Tell(EngineStats* stats) const;
+  // An access that found no slot, with a raise of the device budget after which
+  // none fails: all states live there, and everything may be held at once.
+  Status WithEnough(const Status& failed) const;
+  // The range, cut so that each part lies within one piece of every state.
+  std::vector<ShardRange> WithinPieces(ChunkId chunk, ShardRange range) const;
+  // Parameters of the chunk are used where they are at home: no copy is made.
+  bool used_at_home(ChunkId chunk) const {
+    return plan_.problem.param_class[chunk.index()] == kNoSlotClass;
+  }
+  // And so what is written over them is lost.
+  bool loses_home(ChunkId chunk) const {
+    return model_->grads_in_place() && used_at_home(chunk);
+  }
+
+  // What is asked of the manager between steps. Copies are dropped where states
+  // change under them; those that the step's plan counts on then come back.
+  int64_t moment() const { return built() ? manager_->moment() : -1; }
+  std::optional<StepTrace> last_step() const;  // none unless built
+  void DropCopies() { manager_->DropAll(RunCause::kNone); }
+  void RestoreCopies(int32_t step) { manager_->BeginStep(step); }
+  void BeginStep(int32_t step);
+
+ private:
+  Result<MemoryPlan> PlanAll(const SealOptions& declared) const;
+  void WarnOfDeadlines() const;
+  RankPoolsOptions PoolsOptions() const;
+  // Where shards of a dry engine move whole: gives them staging slots as large,
+  // which no budget counts.
+  void WidenStaging();
+
+  const EngineModel* model_;
+  const EngineHealth* health_;
+  MemoryPlan plan_;
+  bool grows_ = false;      // SealOptions::grow
+  Bytes widened_;           // by so much more host memory for staging
+  Elements counted_piece_;  // where shards move whole: as if in such pieces
+  // Destroyed in reverse: lanes stop before the memory their work touches goes.
+  std::unique_ptr<RankPools> pools_;
+  LeaseArena arena_;
+  Slot lease_slot_;  // where leases lie; not valid where there are none
+  Slot norm_slot_;
+  Slab norm_words_;
+  std::unique_ptr<ShardStore> store_;
+  std::unique_ptr<MemoryManager> manager_;
+  std::unique_ptr<Lane> device_lane_;
+};
+
+}  // namespace castor::internal
+
+#endif  // CASTOR_COLLECTIVES_ENGINE_ENGINE_MEMORY_H_

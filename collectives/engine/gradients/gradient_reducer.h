@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_ENGINE_GRADIENTS_GRADIENT_REDUCER_H_
+#define CASTOR_COLLECTIVES_ENGINE_GRADIENTS_GRADIENT_REDUCER_H_
+
+// Gradients from where the trainer writes them to their homes: a chunk's slot
+// is open from its first gradient on, one reduce-scatter a chunk makes the sum
+// of all ranks, which is deposited where it lives, or updates at once. Only
+// this class takes slots of gradients from the memory manager and gives them
+// back. LateGradients says when a chunk is reduced. Owner thread only.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "chunk/base/ids.h"
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "chunk/layout/chunk_state.h"
+#include "collectives/engine/engine_base.h"
+#include "collectives/engine/gradients/chunk_grad.h"
+#include "collectives/engine/gradients/gradient_norm.h"
+#include "collectives/engine/gradients/optimizer_pass.h"
+#include "collectives/engine/home_passes.h"
+#include "offload/lane.h"
+#include "offload/lanes/event.h"
+
+namespace castor::internal {
+
+class GradientReducer {
+ public:
+  GradientReducer(EngineBase& base, HomePasses& passes, GradientNorm& norm,
+                  OptimizerPass& optimizer)
+      : model_(base.model),
+        memory_(base.memory),
+        lanes_(base.lanes),
+        progress_(base.progress),
+        record_(base.record),
+        passes_(passes),
+        norm_(norm),
+        optimizer_(optimizer) {}
+
+  // Of chunks of a layout.
+  void Begin();
+  const ChunkGrad& of(ChunkId chunk) const { return grads_[chunk.index()]; }
+  std::vector<ChunkId> open() const;
+  std::vector<ChunkId> valid() const;
+
+  // Whether the parameter may have a gradient now.
+  Status CheckOpens(ParamId param) const;
+  // Takes the slot of the chunk's gradient, in the trace or not.
+  Status TakeSlot(ChunkId chunk, bool traced);
+  // Where the parameter's gradient is, whose chunk has a slot, for work on
+  // `lane`; null for a parameter without elements.
+  Result<std::byte*> Open(ParamId param, Lane& lane);
+  // The same of a chunk of which this rank has no gradient: zeros.
+  void OpenZeros(ChunkId chunk);
+  // True: all gradients of the parameter's chunk are handed back, and the chunk
+  // is reduced in this micro-batch.
+  Result<bool> HandBack(ParamId param, Lane& lane);
+  // What is written to it so far comes before it is reduced.
+  void WaitForWriters(ChunkId chunk);
+  // Whether a parameter's gradient may still be written to.
+  bool written(ChunkId chunk) const;
+  // Whether a chunk whose gradients are handed back is reduced now.
+  bool reduces() const {
+    return progress_.last_micro_batch ||
+           model_.options.accumulation == AccumulationOrder::kEach;
+  }
+  struct Reduction {
+    bool traced = true;    // its end is in the trace
+    bool updates = false;  // no rank has more of it: it may be updated now
+  };
+  void Reduce(ChunkId chunk, Reduction how);
+  void EndMicroBatch();
+  void BeginStep() { reduced_in_step_ = 0; }
+  void EndStep();
+  // The step is dropped: what is open is closed, in the trace or not.
+  void Abandon(bool traced);
+  // Work on what is open is over.
+  void Close();
+
+  // In place of parameters (GradMode::kReuse).
+  Status RequireNotOverwritten(ParamId param) const;
+  // Of what no update wrote.
+  void RestoreLostHomes();
+
+  int64_t reduce_scatters() const { return reduce_scatters_; }
+  Bytes copies() const { return copies_; }
+
+ private:
+  // All ranks' sum of what is in the slot once that is ready.
+  PassingGrad SumOverRanks(ChunkId chunk, const Event& ready);
+  Result<ParamState> Next(ParamId param, ParamEvent event) const;
+  // Has the lane wait for what the chunk's gradient needs.
+  void WaitOn(Lane& lane, const Event& event, ChunkId chunk);
+  // Opens it for a lane, behind what other lanes and micro-batches add.
+  void OpenFor(ChunkId chunk, Lane& lane);
+  Bytes SlotBytes(ChunkId chunk) const {
+    return BytesOf(model_.layout->chunk(chunk).size, model_.GradDType(chunk));
+  }
+  // The reduced gradient goes from device memory to its home. Returns when it
+  // may be reused.
+  Event Deposit(ChunkId chunk, const PassingGrad& reduced);
+  // Has `lane` make zero of a parameter that nobody uses any more.
+  void BeginOverwriting(ParamId param, Lane& lane);
+  // When nobody uses what is in the place of the chunk's gradient any more.
+  Event PlaceUnused(ChunkId chunk);
+  // Makes zero of what is in the place of gradients that nobody opened; when
+  // that is done.
+  Event ClearUnopened(ChunkId chunk);
+
+  const EngineModel& model_;
+  EngineMemory& memory_;
+  const EngineLanes& lanes_;
+  StepProgress& progress_;
+  const EngineRecord& record_;
+  HomePasses& passes_;
+  GradientNorm& norm_;
+  OptimizerPass& optimizer_;
+  std::vector<ChunkGrad> grads_;  // by ChunkId
+  int64_t reduce_scatters_ = 0;
+  int64_t reduced_in_step_ = 0;  // chunks, each counted as often as reduced
+  Bytes copies_;
+};
+
+}  // namespace castor::internal
+
+#endif  // CASTOR_COLLECTIVES_ENGINE_GRADIENTS_GRADIENT_REDUCER_H_

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "collectives/engine/gradients/optimizer_pass.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+#include "offload/kernels/convert.h"
+#include "offload/kernels/optimizer.h"
+#include "placement/trace.h"
+#include "placement/trace/use_order.h"
+
+namespace castor::internal {
+
+Status OptimizerPass::SetUpdate(UpdateFunction update) {
+  if (model_.options.optimizer.kind != OptimizerKind::kCustom) {
+    return FailedPrecondition(fmt::format(
+        "the optimizer is {}, which needs no update from outside: give the "
+        "options the kind custom",
+        OptimizerName(model_.options.optimizer.kind)));
+  }
+  if (progress_.micro_batches > 0) {
+    return FailedPrecondition(
+        "a step is half done: call Step() or Abandon() before SetUpdate()");
+  }
+  program_update_ = std::make_shared<ProgramUpdate>(std::move(update));
+  return OkStatus();
+}
+
+Status OptimizerPass::RequireUpdate() const {
+  if (model_.options.optimizer.kind != OptimizerKind::kCustom ||
+      program_update_ != nullptr) [[likely]] {
+    return OkStatus();
+  }
+  return FailedPrecondition(
+      "the optimizer is a custom one and nobody gave its update: call "
+      "SetUpdate() before the first step");
+}
+
+UpdateWork OptimizerPass::MakeWork(ChunkId chunk, ShardRange range,
+                                   float factor, double lr) const {
+  UpdateWork work;
+  work.factor = factor;
+  work.dtype = model_.layout->dtype(chunk);
+  work.grad_dtype = model_.GradDType(chunk);
+  work.elements = (range.end - range.begin).count();
+  work.moment_dtype = model_.options.optimizer.moment_dtype;
+  work.program = program_update_;
+  for (const Segment& segment : model_.Segments(chunk, range)) {
+    const EngineParam& param = model_.param(segment.param);
+    const int64_t step = scalars_.updates[segment.param.index()];
+    UpdateWork::Piece piece;
+    piece.segment = segment;
+    piece.update = progress_.params[segment.param.index()].used;
+    piece.cuts = !param.spec.whole;
+    piece.step = step;
+    if (program_update_ != nullptr) {
+      piece.lr = scalars_.groups.RateOf(param.group, lr);
+    } else if (piece.update) {
+      const OptimizerOptions optimizer =
+          scalars_.groups.OptionsOf(param.group, lr);
+      piece.scalars = ComputeOptimizerScalars(optimizer, step);
+      piece.rounding = MakeMomentRounding(optimizer, segment.param.index(),
+                                          step, segment.begin);
+    }
+    work.pieces.push_back(piece);
+  }
+  return work;
+}
+
+Event OptimizerPass::Update(ChunkId chunk, float factor, double lr,
+                            const PassingGrad* passing) {
+  HomePass pass;
+  pass.chunk = chunk;
+  pass.range = model_.updated(chunk);
+  pass.cause = RunCause::kOptimizer;
+  pass.kind = HostPass::kUpdate;
+  pass.passing = passing;
+  const auto use = [&](StateKind state, WindowMode mode) {
+    if (memory_.store().has(chunk, state)) pass.uses.push_back({state, mode});
+  };
+  if (passing == nullptr) use(StateKind::kGrad, WindowMode::kRead);
+  use(StateKind::kParam, memory_.store().has(chunk, StateKind::kMaster)
+                             ? WindowMode::kWrite
+                             : WindowMode::kReadWrite);
+  use(StateKind::kMaster, WindowMode::kReadWrite);
+  for (int i = 0; i < kMaxOptimizerStates; ++i) {
+    use(OptimizerState(i), WindowMode::kReadWrite);
+  }
+  pass.on_device = [&, range = pass.range](const StateBytes& at) {
+    UpdateWork work = MakeWork(chunk, range, factor, lr);
+    work.Place(at);
+    work.Queue(memory_.device(), memory_.device_lane(),
+               memory_.loses_home(chunk));
+  };
+  pass.on_host = [&](ShardRange part) {
+    return HomePass::HostWork{
+        UpdateBytes(model_.sharding.update_pass(model_.GroupOf(chunk)),
+                    part.end - part.begin),
+        [work = MakeWork(chunk, part, factor, lr),
+         workers = &model_.workers()](const StateBytes& at) mutable {
+          work.Place(at);
+          work.Run(*workers);
+        }};
+  };
+  return passes_.Run(std::move(pass));
+}
+
+double OptimizerPass::AveragingFactor() const {
+  const int64_t micro_batches =
+      model_.options.average_micro_batches ? progress_.micro_batches : 1;
+  return std::ldexp(
+      1.0 / (static_cast<double>(model_.comm->world()) *
+             static_cast<double>(micro_batches) * scalars_.scaler.scale()),
+      model_.headroom);
+}
+
+Status OptimizerPass::UpdateAll(const std::vector<ChunkId>& with_gradient,
+                                const Trace& next_step, float factor, double lr,
+                                Status* skipped) {
+  for (size_t p = 0; p < scalars_.updates.size(); ++p) {
+    const ChunkId chunk = model_.layout->places()[p].chunk;
+    const bool early = chunk.valid() && updated(chunk);
+    scalars_.updates[p] += progress_.params[p].used && !early;
+  }
+  std::vector<bool> had(model_.chunks());
+  for (const ChunkId chunk : with_gradient) had[chunk.index()] = true;
+  // As the next forward comes to them. By number where ranks refresh copies,
+  // which all call in one order.
+  const std::vector<ChunkId> order = OrderOfFirstUses(
+      model_.sharding.refreshes() ? Trace() : next_step, model_.chunks());
+  for (const ChunkId chunk : order) {
+    if (!had[chunk.index()]) continue;
+    if (!updated(chunk)) Update(chunk, factor, lr);
+    if (model_.sharding.refreshes()) gathers_.Refresh(chunk);
+  }
+  *skipped = FinishProgramUpdate();
+  CASTOR_RETURN_IF_ERROR(health_.status());
+  // A lease that outlives the step shows what is updated: all of it.
+  for (const ChunkId chunk : with_gradient) {
+    if (!gathers_.held_at_home(chunk)) continue;
+    CASTOR_RETURN_IF_ERROR(
+        memory_.store().written(chunk, StateKind::kParam).Wait());
+  }
+  return OkStatus();
+}
+
+Status OptimizerPass::BeginEarly(double lr) {
+  if (progress_.micro_batches == 0) {
+    return FailedPrecondition(
+        "there is nothing to update outside a step: call BeginMicroBatch() "
+        "first");
+  }
+  if (model_.counts_norm()) {
+    return FailedPrecondition(
+        "nothing is updated before all gradients are known where the norm is "
+        "clipped or the loss is scaled: leave UpdateEarly() away");
+  }
+  early_lr_ = lr;
+  return OkStatus();
+}
+
+Status OptimizerPass::CheckRate(double lr) const {
+  CASTOR_RETURN_IF_ERROR(CheckLearningRate(lr));
+  if (!early_lr_ || *early_lr_ == lr) return OkStatus();
+  return InvalidArgument(
+      fmt::format("a step cannot be of rate {}: UpdateEarly() was told {}, and "
+                  "chunks are updated with that",
+                  lr, *early_lr_));
+}
+
+Status OptimizerPass::RequireNotEarly(std::string_view what) const {
+  if (!early_lr_) return OkStatus();
+  return FailedPrecondition(fmt::format(
+      "chunks of this step are updated already, as UpdateEarly() allowed: set "
+      "{} before it, or after Step()",
+      what));
+}
+
+void OptimizerPass::EndStep() {
+  was_early_ = early();
+  early_lr_.reset();
+  updated_.clear();
+}
+
+bool OptimizerPass::MayUpdateNow(ChunkId chunk) const {
+  const std::vector<ParamId>& params = model_.layout->chunk(chunk).params;
+  // A lease of the home itself is read until its end.
+  return !gathers_.held_at_home(chunk) &&
+         std::all_of(params.begin(), params.end(), [&](ParamId id) {
+           return progress_.params[id.index()].used;
+         });
+}
+
+Event OptimizerPass::UpdateNow(ChunkId chunk, const PassingGrad* passing) {
+  for (ParamId id : model_.layout->chunk(chunk).params) {
+    ++scalars_.updates[id.index()];
+  }
+  updated_.resize(model_.chunks());
+  updated_[chunk.index()] = true;
+  ++early_updates_;
+  return Update(chunk, static_cast<float>(AveragingFactor()), *early_lr_,
+                passing);
+}
+
+Status OptimizerPass::RequireNotUpdated(ChunkId chunk) const {
+  if (!updated(chunk)) [[likely]] {
+    return OkStatus();
+  }
+  return FailedPrecondition(fmt::format(
+      "chunk {} is updated already, as UpdateEarly() allowed once the gradient "
+      "of {} was handed back: call Step() first",
+      chunk.value(), model_.Name(model_.layout->chunk(chunk).params.front())));
+}
+
+// Waits for the program's calls. Where the first of them failed before anything
+// was changed, and no other rank changes anything, the step counts as skipped.
+Status OptimizerPass::FinishProgramUpdate() {
+  if (program_update_ == nullptr) return OkStatus();
+  const Event done[] = {lanes_.host->Record(), memory_.device_lane().Record()};
+  CASTOR_RETURN_IF_ERROR(AllOf(done).Wait());
+  bool wrote = false;
+  const Status outcome = program_update_->TakeOutcome(&wrote);
+  if (outcome.ok()) return outcome;
+  if (wrote || !updated_.empty() || model_.comm->world() > 1) {
+    return health_.Fail(Aborted(fmt::format(
+        "the optimizer's update failed in the middle of a step, so that some "
+        "parameters are updated and others are not; load a checkpoint into a "
+        "new engine: {}",
+        outcome.message())));
+  }
+  for (size_t p = 0; p < scalars_.updates.size(); ++p) {
+    scalars_.updates[p] -= progress_.params[p].used;
+  }
+  return outcome.WithContext(
+      "the optimizer's update failed before it changed anything, and this "
+      "step's gradients are dropped");
+}
+
+void OptimizerPass::RestoreHome(ChunkId chunk) {
+  const DType dtype = model_.layout->dtype(chunk);
+  HomePass pass;
+  pass.chunk = chunk;
+  pass.range = model_.updated(chunk);
+  pass.cause = RunCause::kOptimizer;
+  pass.uses = {{StateKind::kMaster, WindowMode::kRead},
+               {StateKind::kParam, WindowMode::kWrite}};
+  pass.on_device = [&, range = pass.range](const StateBytes& at) {
+    memory_.device().Convert(memory_.device_lane(), at.of(StateKind::kMaster),
+                             DType::kF32, at.of(StateKind::kParam), dtype,
+                             range.end - range.begin);
+  };
+  pass.on_host = [&](ShardRange part) {
+    return HomePass::HostWork{
+        model_.RangeBytes(chunk, StateKind::kMaster, part).size() +
+            model_.RangeBytes(chunk, StateKind::kParam, part).size(),
+        [dtype, part](const StateBytes& at) {
+          ConvertFromFloat(
+              reinterpret_cast<const float*>(at.of(StateKind::kMaster)),
+              (part.end - part.begin).count(), dtype, at.of(StateKind::kParam));
+        }};
+  };
+  passes_.Run(std::move(pass));
+  if (model_.sharding.refreshes()) gathers_.Refresh(chunk);
+}
+
+}  // namespace castor::internal

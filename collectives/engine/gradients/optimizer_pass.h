@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_ENGINE_GRADIENTS_OPTIMIZER_PASS_H_
+#define CASTOR_COLLECTIVES_ENGINE_GRADIENTS_OPTIMIZER_PASS_H_
+
+// The optimizer's update of what this rank keeps of each chunk, where the
+// chunk's states live: at Step, or as soon as a chunk's gradient is reduced
+// where the trainer allows that. Gradients and Step call it; it queues passes,
+// and gathers for the copies of other ranks. Owner thread only.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "chunk/base/ids.h"
+#include "chunk/base/status.h"
+#include "chunk/chunk_layout.h"
+#include "collectives/custom_update.h"
+#include "collectives/engine/engine_base.h"
+#include "collectives/engine/gradients/update_work.h"
+#include "collectives/engine/home_passes.h"
+#include "collectives/engine/params/param_gathers.h"
+#include "offload/lanes/event.h"
+#include "placement/trace.h"
+
+namespace castor::internal {
+
+class OptimizerPass {
+ public:
+  OptimizerPass(EngineBase& base, HomePasses& passes, ParamGathers& gathers)
+      : model_(base.model),
+        memory_(base.memory),
+        lanes_(base.lanes),
+        progress_(base.progress),
+        scalars_(base.scalars),
+        health_(base.health),
+        passes_(passes),
+        gathers_(gathers) {}
+
+  // A custom optimizer's.
+  Status SetUpdate(UpdateFunction update);
+  Status RequireUpdate() const;
+
+  // What gradients are multiplied by before they are clipped: undoes the loss
+  // scale and averages over ranks and micro-batches.
+  double AveragingFactor() const;
+  // Updates all of these chunks that were not updated early, in the order of
+  // their next use, and refreshes copies. Waits for a program's calls alone: a
+  // failure of the first of them, before anything changed, is in `skipped`.
+  Status UpdateAll(const std::vector<ChunkId>& with_gradient,
+                   const Trace& next_step, float factor, double lr,
+                   Status* skipped);
+
+  // Early updates.
+  Status BeginEarly(double lr);
+  bool early() const { return early_lr_.has_value(); }
+  // InvalidArgument where a step cannot have the rate.
+  Status CheckRate(double lr) const;
+  // Before the numbers that updates use are changed; `what`: which.
+  Status RequireNotEarly(std::string_view what) const;
+  // Whether all parameters of the chunk have a gradient here, and none is read
+  // in place. Ranks then update the chunk without asking each other.
+  bool MayUpdateNow(ChunkId chunk) const;
+  // Updates a reduced chunk before Step. `passing`: with a gradient that does
+  // not go home. Returns when that may be reused.
+  Event UpdateNow(ChunkId chunk, const PassingGrad* passing = nullptr);
+  bool updated(ChunkId chunk) const {
+    return !updated_.empty() && updated_[chunk.index()];
+  }
+  Status RequireNotUpdated(ChunkId chunk) const;
+  int64_t early_updates() const { return early_updates_; }
+  // Whether the step that ended last might update early.
+  bool was_early() const { return was_early_; }
+  void EndStep();
+  void Abandon() { early_lr_.reset(); }
+
+  // Takes parameters that were lost, and not updated, from their masters.
+  void RestoreHome(ChunkId chunk);
+
+ private:
+  // `passing` takes the place of the gradient's home. Returns when it may be
+  // reused.
+  Event Update(ChunkId chunk, float factor, double lr,
+               const PassingGrad* passing = nullptr);
+  UpdateWork MakeWork(ChunkId chunk, ShardRange range, float factor,
+                      double lr) const;
+  Status FinishProgramUpdate();
+
+  const EngineModel& model_;
+  EngineMemory& memory_;
+  const EngineLanes& lanes_;
+  const StepProgress& progress_;
+  TrainingScalars& scalars_;
+  EngineHealth& health_;
+  HomePasses& passes_;
+  ParamGathers& gathers_;
+  std::shared_ptr<ProgramUpdate> program_update_;  // null: none
+  std::optional<double> early_lr_;  // of this step, if it may update early
+  bool was_early_ = false;
+  std::vector<bool> updated_;  // by ChunkId, before Step; empty: none
+  int64_t early_updates_ = 0;
+};
+
+}  // namespace castor::internal
+
+#endif  // CASTOR_COLLECTIVES_ENGINE_GRADIENTS_OPTIMIZER_PASS_H_

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "collectives/engine/gradients/update_work.h"
+
+#include <algorithm>
+
+#include "offload/kernels/convert.h"
+#include "offload/kernels/reduce.h"
+
+namespace castor::internal {
+namespace {
+
+// Elements of one call of the program's update. A program makes several passes
+// over them, which a core's cache holds: 1 MiB of each state.
+constexpr int64_t kOnHost = int64_t{1} << 18;
+// Kernels are launched one by one, and the device is to be busy with each.
+constexpr int64_t kOnDevice = int64_t{1} << 24;
+
+float* Floats(std::byte* data) { return reinterpret_cast<float*>(data); }
+
+}  // namespace
+
+void ProgramUpdate::Call(const UpdateCall& call) {
+  // The host's lane and the device's come here at the same time.
+  std::lock_guard one_call(calling_);
+  {
+    std::lock_guard lock(mutex_);
+    if (!failure_.ok()) return;
+  }
+  const Status status = function_(call);
+  std::lock_guard lock(mutex_);
+  wrote_ = wrote_ || status.code() != ErrorCode::kFailedPrecondition;
+  if (failure_.ok()) failure_ = status;
+}
+
+Status ProgramUpdate::TakeOutcome(bool* wrote) {
+  std::lock_guard lock(mutex_);
+  *wrote = std::exchange(wrote_, false);
+  return std::exchange(failure_, OkStatus());
+}
+
+void UpdateWork::Place(const StateBytes& at) {
+  grad = at.passing != nullptr ? at.passing : at.of(StateKind::kGrad);
+  param = at.of(StateKind::kParam);
+  master = at.of(StateKind::kMaster);
+  for (int i = 0; i < kMaxOptimizerStates; ++i) {
+    states[static_cast<size_t>(i)] = at.of(OptimizerState(i));
+  }
+}
+
+void UpdateWork::Run(WorkerPool& workers) const {
+  if (program != nullptr) return RunProgram();
+  int64_t written = 0;
+  for (const Piece& piece : pieces) {
+    if (!piece.update) continue;
+    CopyDown(written, piece.segment.offset);
+    const OptimizerBuffers buffers = BuffersOf(piece);
+    workers.ParallelFor(piece.segment.count, buffers.param,
+                        [&](int64_t begin, int64_t end) {
+                          OptimizerStep(SkipElements(buffers, begin),
+                                        end - begin, piece.scalars, factor);
+                        });
+    written = piece.segment.offset + piece.segment.count;
+  }
+  CopyDown(written, elements);
+}
+
+void UpdateWork::Queue(Device& device, Lane& lane, bool overwritten) const {
+  if (program != nullptr) QueueProgram(device, lane);
+  for (const Piece& piece : pieces) {
+    if (program != nullptr ? master != nullptr && (piece.update || overwritten)
+                           : !piece.update && overwritten) {
+      Restore(device, lane, piece.segment);
+    } else if (program == nullptr && piece.update) {
+      device.Optimize(lane, BuffersOf(piece), Elements(piece.segment.count),
+                      piece.scalars, factor);
+    }
+  }
+}
+
+OptimizerBuffers UpdateWork::BuffersOf(const Piece& piece) const {
+  const int64_t at = piece.segment.offset;
+  const int64_t size = DTypeBits(dtype) / 8;
+  OptimizerBuffers buffers;
+  buffers.grad = GradAt(at);
+  buffers.grad_dtype = grad_dtype;
+  buffers.param = Floats(master != nullptr ? master : param) + at;
+  buffers.exp_avg = StateAt(0, at);
+  buffers.exp_avg_sq = StateAt(1, at);
+  buffers.moment_dtype = moment_dtype;
+  buffers.rounding = piece.rounding;
+  if (master != nullptr) {
+    buffers.low = param + at * size;
+    buffers.low_dtype = dtype;
+  }
+  return buffers;
+}
+
+std::byte* UpdateWork::StateAt(size_t index, int64_t at) const {
+  std::byte* const data = states[index];
+  return data == nullptr ? nullptr : data + at * DTypeBits(moment_dtype) / 8;
+}
+
+void UpdateWork::Restore(Device& device, Lane& lane,
+                         const Segment& segment) const {
+  device.Convert(lane, master + segment.offset * DTypeBits(DType::kF32) / 8,
+                 DType::kF32, param + segment.offset * DTypeBits(dtype) / 8,
+                 dtype, Elements(segment.count));
+}
+
+void UpdateWork::CopyDown(int64_t from, int64_t to) const {
+  if (master == nullptr || from >= to) return;
+  ConvertFromFloat(Floats(master) + from, to - from, dtype,
+                   param + from * (DTypeBits(dtype) / 8));
+}
+
+std::vector<std::vector<UpdateRun>> UpdateWork::Calls(int64_t most) const {
+  std::vector<std::vector<UpdateRun>> calls;
+  int64_t left = 0;  // in the last call
+  for (const Piece& piece : pieces) {
+    if (!piece.update) continue;
+    for (int64_t done = 0; done < piece.segment.count;) {
+      const int64_t rest = piece.segment.count - done;
+      const int64_t count = piece.cuts ? std::min(rest, most) : rest;
+      if (count > left) {
+        calls.emplace_back();
+        left = std::max(most, count);
+      }
+      left -= count;
+      const int64_t at = piece.segment.offset + done;
+      UpdateRun& run = calls.back().emplace_back();
+      run.param = piece.segment.param;
+      run.first_element = piece.segment.begin + done;
+      run.elements = count;
+      run.step = piece.step;
+      run.lr = piece.lr;
+      run.values = Floats(master != nullptr ? master : param) + at;
+      run.grad = GradAt(at);
+      for (size_t i = 0; i < states.size(); ++i) {
+        run.states[i] = reinterpret_cast<float*>(StateAt(i, at));
+      }
+      done += count;
+    }
+  }
+  return calls;
+}
+
+void UpdateWork::RunProgram() const {
+  std::vector<float> grads;
+  for (std::vector<UpdateRun>& runs : Calls(kOnHost)) CallOnHost(runs, grads);
+  CopyDown(0, elements);
+}
+
+// Nobody reads a gradient after its update.
+void UpdateWork::CallOnHost(std::span<UpdateRun> runs,
+                            std::vector<float>& grads) const {
+  if (grad_dtype != DType::kF32) {
+    int64_t sum = 0;
+    for (const UpdateRun& run : runs) sum += run.elements;
+    grads.resize(static_cast<size_t>(sum));
+    float* at = grads.data();
+    for (UpdateRun& run : runs) {
+      ConvertToFloat(static_cast<const std::byte*>(run.grad), grad_dtype,
+                     run.elements, at);
+      run.grad = at;
+      at += run.elements;
+    }
+  }
+  if (factor != 1) {
+    for (const UpdateRun& run : runs) {
+      Scale(static_cast<std::byte*>(run.grad), DType::kF32, run.elements,
+            factor);
+    }
+  }
+  UpdateCall call;
+  call.runs = runs;
+  program->Call(call);
+}
+
+void UpdateWork::QueueProgram(Device& device, Lane& lane) const {
+  if (lane.runs_on_host()) {
+    device.Call(lane, [work = *this](void*) {
+      std::vector<float> grads;
+      for (std::vector<UpdateRun>& runs : work.Calls(kOnHost)) {
+        work.CallOnHost(runs, grads);
+      }
+      return OkStatus();
+    });
+    return;
+  }
+  for (std::vector<UpdateRun>& runs : Calls(kOnDevice)) {
+    device.Call(lane, [runs = std::move(runs), program = program,
+                       dtype = grad_dtype, factor = factor](void* stream) {
+      UpdateCall call;
+      call.runs = runs;
+      call.grad_dtype = dtype;
+      call.grad_factor = factor;
+      call.on_device = true;
+      call.stream = stream;
+      program->Call(call);
+      return OkStatus();
+    });
+  }
+}
+
+}  // namespace castor::internal

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_ENGINE_GRADIENTS_UPDATE_WORK_H_
+#define CASTOR_COLLECTIVES_ENGINE_GRADIENTS_UPDATE_WORK_H_
+
+// Part of OptimizerPass (optimizer_pass.h).
+//
+// The optimizer's pass over a range of a chunk, detached from the engine for
+// the work of a lane: Castor's own update in one fused pass, or calls of the
+// program's.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/status.h"
+#include "collectives/custom_update.h"
+#include "collectives/engine/home_passes.h"
+#include "offload/device.h"
+#include "offload/kernels/optimizer.h"
+#include "offload/lane.h"
+#include "offload/worker_pool.h"
+#include "placement/state_kind.h"
+
+namespace castor::internal {
+
+// Calls the program's update, until a call of a step fails: what comes after
+// that is left as it was. Thread-safe.
+class ProgramUpdate {
+ public:
+  explicit ProgramUpdate(UpdateFunction function)
+      : function_(std::move(function)) {}
+
+  void Call(const UpdateCall& call);
+  // How the calls since the last one went. `wrote`: whether they changed, or
+  // may have changed, anything.
+  Status TakeOutcome(bool* wrote);
+
+ private:
+  const UpdateFunction function_;
+  std::mutex calling_;  // taken before mutex_
+  std::mutex mutex_;
+  // All guarded by mutex_.
+  Status failure_;
+  bool wrote_ = false;
+};
+
+struct UpdateWork {
+  struct Piece {
+    Segment segment;
+    bool update = false;  // no rank had a gradient: left as it was
+    // Of Castor's own updates.
+    OptimizerScalars scalars;
+    MomentRounding rounding;
+    // Of the program's.
+    bool cuts = true;  // its calls may begin and end in the parameter
+    int64_t step = 0;
+    double lr = 0;
+  };
+  std::vector<Piece> pieces;
+  float factor = 1;
+  DType dtype = DType::kF32;  // of parameters
+  DType grad_dtype = DType::kF32;
+  DType moment_dtype = DType::kF32;
+  int64_t elements = 0;  // of the range
+  // Null: Castor's own update.
+  std::shared_ptr<ProgramUpdate> program;
+
+  std::byte* grad = nullptr;
+  std::byte* param = nullptr;   // in `dtype`
+  std::byte* master = nullptr;  // null: the parameter is its own master
+  // Of the optimizer's, null where it has none.
+  std::array<std::byte*, kMaxOptimizerStates> states = {};
+
+  // Takes the places of all states. A gradient on its way goes before the one
+  // at home.
+  void Place(const StateBytes& at);
+
+  // On the host, where the buffers are.
+  void Run(WorkerPool& workers) const;
+  // Queues it on the device, where the buffers are: the homes, in which what is
+  // not updated follows its master already, unless it was `overwritten`.
+  void Queue(Device& device, Lane& lane, bool overwritten) const;
+
+ private:
+  OptimizerBuffers BuffersOf(const Piece& piece) const;
+  std::byte* StateAt(size_t index, int64_t at) const;
+  std::byte* GradAt(int64_t at) const {
+    return grad + at * DTypeBits(grad_dtype) / 8;
+  }
+  void Restore(Device& device, Lane& lane, const Segment& segment) const;
+  // A window on low-precision parameters is written whole: what is not updated
+  // follows its master, padding included.
+  void CopyDown(int64_t from, int64_t to) const;
+
+  // Runs for the program, in calls of about `most` elements. Gradients are
+  // those of the work.
+  std::vector<std::vector<UpdateRun>> Calls(int64_t most) const;
+  void RunProgram() const;
+  void CallOnHost(std::span<UpdateRun> runs, std::vector<float>& grads) const;
+  void QueueProgram(Device& device, Lane& lane) const;
+};
+
+}  // namespace castor::internal
+
+#endif  // CASTOR_COLLECTIVES_ENGINE_GRADIENTS_UPDATE_WORK_H_

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_ENGINE_HOME_PASSES_H_
+#define CASTOR_COLLECTIVES_ENGINE_HOME_PASSES_H_
+
+// Passes over states where they live: by the device where it is the home of all
+// of them, else by the host, piece by piece. Deposits, squares, updates and
+// parameters that are restored say what they do in either place; here is what
+// all of them wait for, and who waits for them. Gradients, the norm and the
+// optimizer call it; it asks the store. No state. Owner thread only, but for
+// what a pass does on a lane.
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "chunk/base/ids.h"
+#include "chunk/base/unique_function.h"
+#include "chunk/base/units.h"
+#include "chunk/chunk_layout.h"
+#include "collectives/engine/engine_base.h"
+#include "offload/host_passes.h"
+#include "offload/lane.h"
+#include "offload/lanes/event.h"
+#include "offload/shards/host_window.h"
+#include "placement/run_event.h"
+#include "placement/state_kind.h"
+
+namespace castor::internal {
+
+// A reduced gradient on its way home: what a rank keeps of it, in device
+// memory.
+struct PassingGrad {
+  std::byte* data = nullptr;
+  Event ready;
+};
+
+// Where the bytes of a range of a chunk are while a pass works on them.
+class StateBytes {
+ public:
+  // Null where the state is not of the pass.
+  std::byte*& of(StateKind state) {
+    return states_[static_cast<size_t>(state)];
+  }
+  std::byte* of(StateKind state) const {
+    return states_[static_cast<size_t>(state)];
+  }
+  std::byte* passing = nullptr;  // of a PassingGrad
+
+ private:
+  std::array<std::byte*, kStateKinds> states_ = {};
+};
+
+struct HomePass {
+  struct Use {
+    StateKind state = StateKind::kParam;
+    WindowMode mode = WindowMode::kRead;
+  };
+  struct HostWork {
+    Bytes traffic;                                // read and written
+    UniqueFunction<void(const StateBytes&)> run;  // on the host's lane
+  };
+
+  ChunkId chunk;
+  ShardRange range;
+  RunCause cause = RunCause::kNone;
+  HostPass kind = HostPass::kMemory;  // an update is recorded, and counted
+  std::vector<Use> uses;
+  const PassingGrad* passing = nullptr;  // null: the pass has none
+  // Queues the pass on the device's lane.
+  UniqueFunction<void(const StateBytes&)> on_device;
+  // What the host does for a part of the range.
+  UniqueFunction<HostWork(ShardRange part)> on_host;
+};
+
+class HomePasses {
+ public:
+  explicit HomePasses(EngineBase& base)
+      : model_(base.model),
+        memory_(base.memory),
+        lanes_(base.lanes),
+        record_(base.record),
+        health_(base.health) {}
+
+  // Queues the pass in either place, behind all that it has to wait for.
+  // Returns when what is passing may be reused.
+  Event Run(HomePass pass);
+
+ private:
+  Event RunOnDevice(HomePass& pass);
+  // `part`: within one piece of each state.
+  Event RunOnHost(HomePass& pass, ShardRange part);
+  // An update begins on the lane: records and counts it. Null for other passes.
+  std::shared_ptr<RunEvent> BeginUpdate(const HomePass& pass, ShardRange part,
+                                        Lane& lane);
+  // Queues a pass over host memory that the chunk's states are in, of so many
+  // bytes read and written.
+  void Queue(ChunkId chunk, HostPass pass, Bytes traffic, Lane::Work work);
+
+  const EngineModel& model_;
+  EngineMemory& memory_;
+  const EngineLanes& lanes_;
+  const EngineRecord& record_;
+  EngineHealth& health_;
+};
+
+}  // namespace castor::internal
+
+#endif  // CASTOR_COLLECTIVES_ENGINE_HOME_PASSES_H_
