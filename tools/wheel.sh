@@ -25,12 +25,13 @@ tools/setup.sh python
 echo "== bazel build of libcastor.so and the castor command: about five minutes on two cores the first time, seconds later" >&2
 # With CUDA where its toolkit is here: the wheel finds a driver when it is used.
 /usr/bin/bazel build --show_result=0 --noshow_loading_progress --show_progress_rate_limit="$([[ -t 2 ]] && echo 0.2 || echo 30)" \
-  --config=cuda //collectives/c_api:libcastor.so //tools:castor >&2 || exit 1
+  --config=cuda //collectives/c_api:libcastor.so //collectives/c_api:python //tools:castor >&2 || exit 1
 echo "== the wheel, with the shared objects that both need" >&2
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cp -r python "$scratch/python"
+install -m 644 bazel-bin/collectives/c_api/castor_h.py "$scratch/python/castor/_castor_h.py"
 install -D -m 755 bazel-bin/collectives/c_api/libcastor.so "$scratch/python/castor/lib/libcastor.so.0"
 install -D -m 755 bazel-bin/tools/castor "$scratch/python/castor/bin/castor"
 python3 -m venv "$scratch/venv"

@@ -638,7 +638,7 @@ typedef struct castor_loss_scale {
 
 CASTOR_API int32_t castor_engine_get_loss_scale(const castor_engine* engine,
                                                 castor_loss_scale* scale);
-/* Restores what castor_engine_get_loss_scale gave.
+/* ZeroEngine::RestoreLossScale: takes what castor_engine_get_loss_scale gave.
  * CASTOR_FAILED_PRECONDITION inside a step. */
 CASTOR_API int32_t castor_engine_set_loss_scale(castor_engine* engine,
                                                 const castor_loss_scale* scale);
@@ -697,6 +697,7 @@ CASTOR_API int32_t castor_engine_explain_home(castor_engine* engine,
 CASTOR_API int32_t castor_engine_read(castor_engine* engine, int32_t param,
                                       int32_t state, float* values,
                                       int64_t elements);
+/* ZeroEngine::WriteParam, ZeroEngine::WriteGrad and ZeroEngine::WriteState. */
 CASTOR_API int32_t castor_engine_write(castor_engine* engine, int32_t param,
                                        int32_t state, const float* values,
                                        int64_t elements);
@@ -713,7 +714,8 @@ CASTOR_API int32_t castor_engine_write_back(castor_engine* engine,
  * one agree by. All ranks call it with as many. */
 CASTOR_API int32_t castor_engine_least_of_ranks(castor_engine* engine,
                                                 int64_t* words, size_t count);
-/* How often the parameter was updated, for bias corrections. All ranks. */
+/* ZeroEngine::SetUpdateCount: how often the parameter was updated, for bias
+ * corrections. All ranks. */
 CASTOR_API int32_t castor_engine_set_updates(castor_engine* engine,
                                              int32_t param, int64_t updates);
 CASTOR_API int32_t castor_engine_weight_digest(castor_engine* engine,

@@ -38,34 +38,13 @@ void Keep(std::string_view words, char (&kept)[kSize], size_t at = 0) {
 }
 
 // Calls as messages of the engine name them, "call Step() first", and as C
-// programs do.
+// programs do: made of castor.h (bindings.py).
 struct Call {
   std::string_view engine;
   std::string_view c;
 };
 constexpr Call kCalls[] = {
-    {"Abandon()", "castor_engine_abandon"},
-    {"BeginMicroBatch()", "castor_engine_begin_micro_batch"},
-    {"ClipGradients()", "castor_engine_clip_gradients"},
-    {"Close()", "castor_engine_close"},
-    {"FinishGradients()", "castor_engine_finish_gradients"},
-    {"FinishSave()", "castor_engine_finish_save"},
-    {"Grad()", "castor_engine_grad"},
-    {"Load()", "castor_engine_load"},
-    {"Park()", "castor_engine_park"},
-    {"Reseal()", "castor_engine_reseal"},
-    {"RestoreLossScale()", "castor_engine_set_loss_scale"},
-    {"Resume()", "castor_engine_resume"},
-    {"Save()", "castor_engine_save"},
-    {"Seal()", "castor_engine_seal"},
-    {"SetUpdate()", "castor_engine_set_update"},
-    {"SetUpdateCount()", "castor_engine_set_updates"},
-    {"Step()", "castor_engine_step"},
-    {"UpdateEarly()", "castor_engine_update_early"},
-    {"WriteGrad()", "castor_engine_write"},
-    {"WriteBack()", "castor_engine_write_back"},
-    {"WriteParam()", "castor_engine_write"},
-    {"WriteState()", "castor_engine_write"},
+#include "collectives/c_api/calls.inc"
 };
 
 // The words for C programs, as far as there is room. Names are found from their

@@ -36,16 +36,16 @@ Result<MemoryPlan> EngineMemory::PlanAll(const SealOptions& declared) const {
       FirstStepOf(*model_->layout, model_->Specs(), declared);
   // In little more than the least budget that serves it, which leaves the rest
   // to slots.
-  Result<MemoryPlan> plan_ = made(options, model_->least.device, held);
+  Result<MemoryPlan> least = made(options, model_->least.device, held);
   Bytes serves = model_->least.device;
   Bytes fails;
-  while (plan_.ok() && serves - fails > model_->least.device / 64) {
+  while (least.ok() && serves - fails > model_->least.device / 64) {
     const Bytes half = fails + (serves - fails) / 2;
     Result<MemoryPlan> in_half = made(options, half, held);
     (in_half.ok() ? serves : fails) = half;
-    if (in_half.ok()) plan_ = std::move(in_half);
+    if (in_half.ok()) least = std::move(in_half);
   }
-  return plan_;
+  return least;
 }
 
 std::optional<StepTrace> EngineMemory::last_step() const {
@@ -268,8 +268,8 @@ Status EngineMemory::BuildStore(ChunkSource* source,
   gathered.grad_slots_kept = std::move(grad_slots_kept);
   gathered.own_lease_ends = options.own_lease_ends;
   gathered.grow_slots = grows_;
-  gathered.add_slot = [pools_ = pools_.get()](int32_t slot_class) {
-    return pools_->AddDeviceSlot(slot_class);
+  gathered.add_slot = [pools = pools_.get()](int32_t slot_class) {
+    return pools->AddDeviceSlot(slot_class);
   };
   manager_ = std::make_unique<MemoryManager>(std::move(gathered));
   return OkStatus();
@@ -332,7 +332,7 @@ void EngineMemory::GiveOwnSlotsBack() {
   if (lease_slot_.valid()) {
     Event free_after;
     if (arena_.leases() == 0) {
-      // The whole arena_ is free once nobody uses what was lent of it.
+      // The whole arena is free once nobody uses what was lent of it.
       free_after = arena_.Borrow(lease_slot_.size)->free_after;
     }
     slots.Give(lease_slot_, std::move(free_after));

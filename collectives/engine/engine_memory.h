@@ -4,14 +4,14 @@
 #ifndef CASTOR_COLLECTIVES_ENGINE_ENGINE_MEMORY_H_
 #define CASTOR_COLLECTIVES_ENGINE_ENGINE_MEMORY_H_
 
-// All of an engine that lies in budgets, or refers to what does: the pools of
-// the tiers, the store of states at home, the manager of what is gathered, and
-// the device's lane, on which the engine works in device memory. Seal builds
-// it; a reseal builds another and exchanges the two whole, so what stands in
-// one goes with it. Owner thread only.
+// All of an engine that lies in budgets, or refers to what does. The pools of
+// the tiers are here, the store of states at home, the manager of what is
+// gathered, and the lane on which the engine works in device memory. Seal
+// builds it. A reseal builds another and exchanges the two whole, so what
+// stands in one goes with it. Owner thread only.
 //
-// Who asks the manager: leases of parameters, gradients and the calls of a
-// step. Other parts of the engine ask the store, and what stands here.
+// Leases of parameters, gradients and the calls of a step ask the manager.
+// Whoever writes values drops copies of them; all others ask the store alone.
 
 #include <memory>
 #include <optional>
@@ -89,13 +89,10 @@ class EngineMemory {
   Status WithEnough(const Status& failed) const;
   // The range, cut so that each part lies within one piece of every state.
   std::vector<ShardRange> WithinPieces(ChunkId chunk, ShardRange range) const;
-  // Parameters of the chunk are used where they are at home: no copy is made.
-  bool used_at_home(ChunkId chunk) const {
-    return plan_.problem.param_class[chunk.index()] == kNoSlotClass;
-  }
-  // And so what is written over them is lost.
+  // Gradients are written over parameters that are used where they are at home.
   bool loses_home(ChunkId chunk) const {
-    return model_->grads_in_place() && used_at_home(chunk);
+    return model_->grads_in_place() &&
+           plan_.problem.param_class[chunk.index()] == kNoSlotClass;
   }
 
   // What is asked of the manager between steps. Copies are dropped where states

@@ -5,8 +5,8 @@
 #define CASTOR_COLLECTIVES_ENGINE_ENGINE_PROGRESS_H_
 
 // Where a training is: the step that is made, and the numbers that a checkpoint
-// keeps besides states. ZeroEngine's calls write them; parts of the engine
-// (zero_engine_parts.h) read the step. Values.
+// keeps besides states. Values; who writes each is said beside it. All parts of
+// the engine (zero_engine_parts.h) read the step.
 
 #include <cstdint>
 #include <memory>
@@ -19,7 +19,8 @@
 
 namespace castor::internal {
 
-// What the step that is made does with a parameter.
+// What the step that is made does with a parameter: GradientReducer writes it,
+// StateValues and the agreement of ranks what counts as used, leases `held`.
 struct ParamProgress {
   bool used = false;      // had a gradient since the last step
   bool had_grad = false;  // in the step that ended last, on this rank
@@ -31,6 +32,7 @@ struct ParamProgress {
 
 enum class EnginePhase : uint8_t { kOpen, kSealed, kClosed };
 
+// The engine's calls write it; StateOffloader says whether it is parked.
 struct StepProgress {
   EnginePhase phase = EnginePhase::kOpen;
   bool parked = false;
@@ -46,6 +48,7 @@ struct StepProgress {
   int32_t number() const { return static_cast<int32_t>(steps + 1); }
 };
 
+// Step and checkpoints write them; OptimizerPass counts updates.
 struct TrainingScalars {
   LossScaler scaler;
   OptimizerGroups groups;

@@ -28,15 +28,16 @@ class RankWords {
         record_(base.record),
         health_(base.health) {}
 
-  // As internal::AgreeOn and internal::SumOverRanks (rank_agreement.h).
+  // As internal::AgreeOn and internal::SumOverRanks (rank_agreement.h), of
+  // words that are there.
   Status AgreeOn(const Status& own, uint64_t same,
                  std::string_view purpose) const;
   Status SumOverRanks(std::span<uint64_t> sums, std::string_view purpose) const;
   // Each word becomes the least that any rank has in its place.
   Status LeastOf(std::span<int64_t> words, std::string_view purpose) const;
-  // The same with the greatest.
+  // Each word becomes the greatest, on one rank too.
   Status GreatestOf(std::span<uint64_t> words, std::string_view purpose) const;
-  // Adds the words of all ranks up. On one rank it waits for the lane alone.
+  // Adds up words that are put together on the lane, behind which it waits.
   Status AddUp(std::span<uint64_t> words, std::string_view purpose) const;
   // Whether all ranks give these values of a parameter: else InvalidArgument.
   Status AgreeOnValues(ParamId param, std::span<const float> values,

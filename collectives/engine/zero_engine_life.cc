@@ -106,7 +106,7 @@ Status ZeroEngine::Parts::BuildMemory(const SealOptions& declared,
   gathers.Begin();
   reducer.Begin();
   std::vector<bool> kept;
-  if (!base.model.grads_in_place()) kept = late.waits();
+  if (!base.model.grads_in_place()) kept = late.rules().to_flush;
   return base.memory.BuildStore(&gathers, std::move(kept));
 }
 

@@ -22,8 +22,10 @@
 //   offloader   an empty device
 //   checkpoints saves and loads
 //
-// Who may release a slot: `leases` ends uses of parameters and `reducer` closes
-// gradients; the memory manager then decides.
+// Who may release a slot of the device: `leases` ends uses of parameters, and
+// `reducer` closes gradients. The memory manager gives the slot back, at once
+// or when the plan says so. Steps that end and states that change drop copies
+// (EngineMemory).
 //
 // Device memory is touched by operations of the device only, on its own lanes
 // and the trainer's. The one exception is a communicator that needs memory
@@ -32,7 +34,7 @@
 // Background work is queued on lanes and ordered by events, always on events of
 // work queued earlier; ranks queue collectives in the same order. So there is
 // no cycle to wait in. Everything here is touched by the owner thread only,
-// except what a lane's work captures.
+// except what a lane's work captures: lanes are drained before the parts go.
 
 #include <type_traits>
 

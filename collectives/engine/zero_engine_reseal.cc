@@ -31,7 +31,7 @@ namespace castor {
 
 using internal::EngineMemory;
 
-// Of one call. `other` is the new memory until it stands, then the old one.
+// Of one call. `other_` is the old memory, once it is exchanged.
 class ZeroEngine::Parts::Resealing {
  public:
   Resealing(Parts& parts, const ResealOptions& asked)
@@ -43,7 +43,8 @@ class ZeroEngine::Parts::Resealing {
         other_(parts.base.model, parts.base.health),
         device_before_(model_.options.device_budget),
         host_before_(model_.options.host_budget),
-        least_before_(model_.least) {}
+        least_before_(model_.least),
+        rules_before_(parts.late.rules()) {}
 
   Status Run();
 
@@ -80,6 +81,7 @@ class ZeroEngine::Parts::Resealing {
   const Bytes device_before_;
   const Bytes host_before_;
   const SealBudgets least_before_;
+  const internal::LateGradients::Rules rules_before_;
   std::optional<StepTrace> last_;  // step, where one was planned
   std::string why_;
 };
@@ -164,6 +166,7 @@ Status ZeroEngine::Parts::Resealing::Rebuild() {
 Status ZeroEngine::Parts::Resealing::GoBack(Status status) {
   memory_.Drop();
   Exchange();
+  parts_.late.GoBackTo(rules_before_);
   if (!parts_.base.progress.parked) {
     memory_.RestoreCopies(parts_.base.progress.number());
   } else if (Status back = parts_.offloader.Resume(); !back.ok()) {

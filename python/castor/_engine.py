@@ -98,14 +98,14 @@ class World:
         self.rank, self.size = collectives.rank, collectives.size
         # ctypes calls these as long as the world lives.
         self._kept = _abi.Callbacks(
-            all_gather=_abi.AllGather(lambda _, seq, send, recv, size: answer(collectives.all_gather, send, recv, size)),
-            all_to_all=_abi.AllToAll(
+            all_gather=_abi.CallbacksAllGather(lambda _, seq, send, recv, size: answer(collectives.all_gather, send, recv, size)),
+            all_to_all=_abi.CallbacksAllToAll(
                 lambda _, seq, send, sizes, recv, comes: answer(
                     collectives.all_to_all, send, sizes[: self.size], recv, comes[: self.size]
                 )
             ),
-            barrier=_abi.Barrier(lambda _, seq: answer(collectives.barrier)),
-            abort=_abi.Abort(lambda _, why: answer(collectives.abort, why.decode(errors="replace")) and None),
+            barrier=_abi.CallbacksBarrier(lambda _, seq: answer(collectives.barrier)),
+            abort=_abi.CallbacksAbort(lambda _, why: answer(collectives.abort, why.decode(errors="replace")) and None),
         )
         defer_handlers()
         check(lib.castor_world_create_callbacks(self.rank, self.size, self._kept, options, ctypes.byref(self.handle)))
@@ -236,14 +236,14 @@ class Engine:
 
     def set_update(self, update: Callable[[_abi.Update], None]) -> None:
         """Has ``update`` make the updates of a custom optimizer, on threads of the engine's."""
-        self._update = _abi.UpdateFunction(lambda _, call: answer(update, call.contents))
+        self._update = _abi.UpdateFn(lambda _, call: answer(update, call.contents))
         check(lib.castor_engine_set_update(self.handle, self._update, None))
 
     def set_hyper_parameters(self, group: str, **numbers: float) -> None:
         """Sets lr, beta1, beta2, eps, weight_decay or momentum of a group, from the next step on."""
         fields = 0
         for name in numbers:
-            fields |= getattr(_abi, name.upper())
+            fields |= getattr(_abi, f"SET_{name.upper()}")
         check(lib.castor_engine_set_hyper_parameters(self.handle, group.encode(), _abi.HyperParameters(fields=fields, **numbers)))
 
     def param(self, number: int) -> _abi.ParamInfo:

@@ -28,7 +28,6 @@ struct ChunkGrad {
   size_t params_left = 0;
   bool valid = false;    // its home holds a sum
   bool used_up = false;  // by an early update, and never at home
-  bool zeroed = false;   // the slot, since it was taken
 };
 
 }  // namespace castor::internal

@@ -7,8 +7,8 @@
 // Sums of squares of reduced gradients, for the global norm. The sums are
 // exact, so the norm has the same bits wherever a square is counted: on the
 // device or on the host. Gradients tell it what they deposit; the agreement of
-// ranks takes its sum. Owner thread only, but for the host's sum, which the
-// host lane touches.
+// ranks takes its sum. Owner thread only, but for the host's sum: the host
+// lane adds to it, and the lane of collectives takes it once that is done.
 
 #include <cstddef>
 #include <cstdint>
@@ -59,9 +59,9 @@ class GradientNorm {
   // What is in the norm cannot be taken out of it: drops all. Waits for the
   // host lane.
   Status CountAnew();
-  // Counts those of these chunks that are not in the norm yet, and puts this
-  // rank's sum into `words`: once the communicator's lane is there, or, of one
-  // rank without streams, at once.
+  // Counts those of these chunks that are not in the norm yet. Puts this rank's
+  // sum into `words`: once the lane of collectives is there, or, of one rank
+  // without streams, at once.
   Status AddUpOwn(const std::vector<ChunkId>& with_gradient,
                   std::vector<uint64_t>* words);
   static NormOfStep Total(std::span<const uint64_t> words);
@@ -79,8 +79,8 @@ class GradientNorm {
 
  private:
   std::vector<ShardRange> CountedRuns(ChunkId chunk, ShardRange within) const;
-  // Calls `add` for each run of `range` that this rank counts, whose gradient
-  // begins at `data`: with the run's begin, and its elements.
+  // Calls `add` with begin and elements of each run that this rank counts, of a
+  // range whose gradient begins at `data`.
   template <typename Add>
   void ForSquares(ChunkId chunk, ShardRange range, const std::byte* data,
                   const Add& add);

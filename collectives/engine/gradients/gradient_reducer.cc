@@ -59,8 +59,6 @@ Status GradientReducer::TakeSlot(ChunkId chunk, bool traced) {
   CASTOR_ASSIGN_OR_RETURN(grad.state, NextState(grad.state, GradEvent::kOpen));
   grad.micro_batch = 0;
   grad.lanes.clear();
-  // In place of parameters, each is cleared when it is opened.
-  grad.zeroed = model_.grads_in_place();
   return OkStatus();
 }
 
@@ -83,10 +81,10 @@ Result<std::byte*> GradientReducer::Open(ParamId param, Lane& lane) {
 void GradientReducer::OpenFor(ChunkId chunk, Lane& lane) {
   ChunkGrad& grad = grads_[chunk.index()];
   if (grad.lanes.empty() && grad.ready.empty()) {
-    if (!grad.zeroed) {
+    // In place of parameters, each is cleared when it is opened.
+    if (!model_.grads_in_place()) {
       WaitOn(lane, grad.slot.free_after, chunk);
       memory_.device().Zero(lane, grad.slot.data, SlotBytes(chunk));
-      grad.zeroed = true;
     }
     grad.opened = lane.Record();
     grad.lanes = {&lane};
@@ -128,7 +126,6 @@ void GradientReducer::OpenZeros(ChunkId chunk) {
   memory_.device_lane().Wait(grad.slot.free_after);
   memory_.device().Zero(memory_.device_lane(), grad.slot.data,
                         SlotBytes(chunk));
-  grad.zeroed = true;
   grad.opened = memory_.device_lane().Record();
   grad.ready = {grad.opened};
 }
@@ -163,7 +160,7 @@ void GradientReducer::WaitForWriters(ChunkId chunk) {
   for (Lane* lane : grad.lanes) grad.ready.push_back(lane->Record());
 }
 
-bool GradientReducer::written(ChunkId chunk) const {
+bool GradientReducer::being_written(ChunkId chunk) const {
   const std::vector<ParamId>& params = model_.layout->chunk(chunk).params;
   return std::any_of(params.begin(), params.end(), [&](ParamId id) {
     return progress_.params[id.index()].state == ParamState::kOpen;
@@ -252,20 +249,20 @@ PassingGrad GradientReducer::SumOverRanks(ChunkId chunk, const Event& ready) {
   return {sum, lanes_.reduce->Record()};
 }
 
-void GradientReducer::Abandon(bool traced) {
-  for (size_t c = 0; c < grads_.size(); ++c) {
-    ChunkGrad& grad = grads_[c];
-    const ChunkId chunk(static_cast<int32_t>(c));
-    bool lost = grad.valid && memory_.loses_home(chunk);
-    if (grad.state == GradState::kOpen) {
-      WaitForWriters(chunk);
-      grad.state = *NextState(grad.state, GradEvent::kAbandon);
-      memory_.manager().CloseGrad(chunk, grad.slot, AllOf(grad.ready), traced);
-      lost |= memory_.loses_home(chunk);
-    }
-    grad = ChunkGrad();
-    if (lost) optimizer_.RestoreHome(chunk);
+void GradientReducer::Abandon(ChunkId chunk, bool traced) {
+  ChunkGrad& grad = grads_[chunk.index()];
+  const bool open = grad.state == GradState::kOpen;
+  const bool lost = (grad.valid || open) && memory_.loses_home(chunk);
+  if (open) {
+    WaitForWriters(chunk);
+    grad.state = *NextState(grad.state, GradEvent::kAbandon);
+    memory_.manager().CloseGrad(chunk, grad.slot, AllOf(grad.ready), traced);
   }
+  grad = ChunkGrad();
+  if (lost) optimizer_.RestoreHome(chunk);
+}
+
+void GradientReducer::ForgetStep() {
   EndMicroBatch();
   for (ParamProgress& param : progress_.params) {
     param.used = param.overwritten = false;

@@ -4,11 +4,11 @@
 #ifndef CASTOR_COLLECTIVES_ENGINE_GRADIENTS_GRADIENT_REDUCER_H_
 #define CASTOR_COLLECTIVES_ENGINE_GRADIENTS_GRADIENT_REDUCER_H_
 
-// Gradients from where the trainer writes them to their homes: a chunk's slot
-// is open from its first gradient on, one reduce-scatter a chunk makes the sum
-// of all ranks, which is deposited where it lives, or updates at once. Only
-// this class takes slots of gradients from the memory manager and gives them
-// back. LateGradients says when a chunk is reduced. Owner thread only.
+// Gradients from where the trainer writes them to their homes. A chunk's slot
+// is open from its first gradient on. One reduce-scatter a chunk makes the sum
+// of all ranks. The sum is deposited where it lives, or updates at once. Only
+// this class opens gradients in the memory manager and closes them.
+// LateGradients says when a chunk is reduced. Owner thread only.
 
 #include <cstdint>
 #include <optional>
@@ -62,7 +62,7 @@ class GradientReducer {
   // What is written to it so far comes before it is reduced.
   void WaitForWriters(ChunkId chunk);
   // Whether a parameter's gradient may still be written to.
-  bool written(ChunkId chunk) const;
+  bool being_written(ChunkId chunk) const;
   // Whether a chunk whose gradients are handed back is reduced now.
   bool reduces() const {
     return progress_.last_micro_batch ||
@@ -76,8 +76,10 @@ class GradientReducer {
   void EndMicroBatch();
   void BeginStep() { reduced_in_step_ = 0; }
   void EndStep();
-  // The step is dropped: what is open is closed, in the trace or not.
-  void Abandon(bool traced);
+  // The step is dropped: each chunk's gradient, closed in the trace or not, and
+  // then what is known of parameters.
+  void Abandon(ChunkId chunk, bool traced);
+  void ForgetStep();
   // Work on what is open is over.
   void Close();
 

@@ -38,7 +38,6 @@ void GradientReducer::BeginOverwriting(ParamId param, Lane& lane) {
 }
 
 Event GradientReducer::ClearUnopened(ChunkId chunk) {
-  Event cleared;
   bool waited = false;
   for (ParamId id : model_.layout->chunk(chunk).params) {
     if (std::exchange(progress_.params[id.index()].overwritten, false))

@@ -18,12 +18,13 @@
 namespace castor::internal {
 
 void LateGradients::Begin(const SealOptions& declared) {
-  waiting_.assign(model_.chunks(), Waiting());
+  positions_.assign(model_.chunks(), Positions());
+  rules_ = Rules();
   if (model_.comm->world() == 1) return;
   if (!model_.takes_turns()) {
     SetUpWaiting(declared);
     // What is written over a copy needs the copy, on all ranks.
-    follows_plan_ = !model_.grads_in_place() || !waits_.empty();
+    rules_.follows_plan = !model_.grads_in_place() || !rules_.to_flush.empty();
     return;
   }
   std::vector<bool> had;
@@ -31,11 +32,11 @@ void LateGradients::Begin(const SealOptions& declared) {
   for (const HeldTogether& held : declared.held) {
     for (const ParamId param : held.grads) had[param.index()] = true;
   }
-  turns_ = ReductionTurns(*model_.layout, had);
+  rules_.turns = ReductionTurns(*model_.layout, had);
 }
 
 bool LateGradients::WaitsForFlush() const {
-  return !waits_.empty() && !memory_.manager().as_planned();
+  return !rules_.to_flush.empty() && !memory_.manager().as_planned();
 }
 
 void LateGradients::BeginStep() { flushed_at_ = 0; }
@@ -48,44 +49,45 @@ Status LateGradients::TakeSlot(ChunkId chunk) {
 }
 
 void LateGradients::Complete(ChunkId chunk) {
-  if (turns_.any()) {
-    turns_.Complete(chunk);
+  if (rules_.turns.any()) {
+    rules_.turns.Complete(chunk);
     return ReduceInTurn();
   }
   if (WaitsForFlush()) {
-    waiting_[chunk.index()].complete_at = Position();
+    positions_[chunk.index()].complete_at = Position();
     return;
   }
   const Access close{AccessKind::kGradClose, chunk};
   Follow(close, false);
   // Other ranks may have what this one lacks of it: all close it as planned.
-  if (waits_.empty() || PlannedNext(close)) Reduce(chunk);
+  if (rules_.to_flush.empty() || PlannedNext(close)) Reduce(chunk);
 }
 
-void LateGradients::Reduce(ChunkId chunk, bool early) {
+void LateGradients::Reduce(ChunkId chunk, bool by_plan) {
   // What other ranks lack may come again where gradients wait for the flush.
-  reducer_.Reduce(
-      chunk, {.traced = !WaitsForFlush(), .updates = !early && waits_.empty()});
-  waiting_[chunk.index()] = Waiting();
+  reducer_.Reduce(chunk, {.traced = !WaitsForFlush(),
+                          .updates = !by_plan && rules_.to_flush.empty()});
+  positions_[chunk.index()] = Positions();
 }
 
 void LateGradients::ReduceInTurn() {
-  while (const std::optional<ChunkId> chunk = turns_.TakeNext()) {
+  while (const std::optional<ChunkId> chunk = rules_.turns.TakeNext()) {
     Reduce(*chunk);
   }
 }
 
 bool LateGradients::MakeRoom() {
-  if (!turns_.any() || progress_.evaluating > 0 || !turns_.LetPass())
+  if (!rules_.turns.any() || progress_.evaluating > 0 ||
+      !rules_.turns.LetPass())
     return false;
   ReduceInTurn();
   return true;
 }
 
 Status LateGradients::Flush() {
-  if (turns_.any()) return FlushTurns();
+  if (rules_.turns.any()) return FlushTurns();
   Follow(std::nullopt, true);
-  if (!waits_.empty()) CASTOR_RETURN_IF_ERROR(FlushWaiting());
+  if (!rules_.to_flush.empty()) CASTOR_RETURN_IF_ERROR(FlushWaiting());
   for (const ChunkId chunk : reducer_.open()) {
     // What was opened and not handed back may still be written to.
     reducer_.WaitForWriters(chunk);
@@ -101,32 +103,35 @@ Status LateGradients::Abandon() {
   // Ranks that lack gradients may have reduced fewer chunks: all make the
   // reductions that any has made.
   if (progress_.micro_batches > 0 && reducer_.reduces()) {
-    if (turns_.any()) CASTOR_RETURN_IF_ERROR(FlushTurns());
+    if (rules_.turns.any()) CASTOR_RETURN_IF_ERROR(FlushTurns());
     Follow(std::nullopt, true);
   }
-  reducer_.Abandon(!WaitsForFlush());
-  std::fill(waiting_.begin(), waiting_.end(), Waiting());
-  turns_.BeginMicroBatch();
+  for (size_t c = 0; c < model_.chunks(); ++c) {
+    reducer_.Abandon(ChunkId(static_cast<int32_t>(c)), !WaitsForFlush());
+  }
+  reducer_.ForgetStep();
+  std::fill(positions_.begin(), positions_.end(), Positions());
+  rules_.turns.BeginMicroBatch();
   return OkStatus();
 }
 
 Status LateGradients::FlushTurns() {
-  for (const ChunkId chunk : turns_.order()) {
+  for (const ChunkId chunk : rules_.turns.order()) {
     if (reducer_.of(chunk).state != GradState::kOpen ||
-        turns_.complete(chunk)) {
+        rules_.turns.complete(chunk)) {
       continue;
     }
     reducer_.WaitForWriters(chunk);
-    turns_.Complete(chunk);
+    rules_.turns.Complete(chunk);
   }
   ReduceInTurn();
-  while (const std::optional<ChunkId> chunk = turns_.Awaited()) {
+  while (const std::optional<ChunkId> chunk = rules_.turns.Awaited()) {
     if (Status opened = OpenZeros(*chunk); !opened.ok()) {
       if (!MakeRoom()) return memory_.WithEnough(opened);
       continue;
     }
     // This rank had none of it: it does not say when it is complete.
-    Reduce(turns_.TakeAwaited());
+    Reduce(rules_.turns.TakeAwaited());
     ReduceInTurn();
   }
   reducer_.EndMicroBatch();
@@ -134,7 +139,7 @@ Status LateGradients::FlushTurns() {
 }
 
 void LateGradients::Follow(std::optional<Access> until, bool flush) {
-  if (!follows_plan_ || progress_.micro_batches == 0 ||
+  if (!rules_.follows_plan || progress_.micro_batches == 0 ||
       progress_.evaluating > 0) {
     return;
   }
@@ -169,7 +174,7 @@ bool LateGradients::Make(const Access& access, bool flush) {
     case AccessKind::kGradClose:
       break;
   }
-  const bool written = reducer_.written(access.chunk);
+  const bool written = reducer_.being_written(access.chunk);
   if (state != GradState::kOpen || !reducer_.reduces() || (written && !flush)) {
     return false;
   }
@@ -187,7 +192,7 @@ Status LateGradients::OpenZeros(ChunkId chunk) {
 Status LateGradients::OpenSlot(ChunkId chunk) {
   const bool waits = WaitsForFlush();
   CASTOR_RETURN_IF_ERROR(reducer_.TakeSlot(chunk, !waits));
-  if (waits) waiting_[chunk.index()].opened_at = Position();
+  if (waits) positions_[chunk.index()].opened_at = Position();
   return OkStatus();
 }
 

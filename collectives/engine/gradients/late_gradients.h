@@ -5,9 +5,10 @@
 #define CASTOR_COLLECTIVES_ENGINE_GRADIENTS_LATE_GRADIENTS_H_
 
 // When a chunk's gradient is reduced, where ranks may lack gradients that
-// others have: this is where a gradient waits for other ranks. ZeroEngine asks
-// it before each use of a chunk, each end of one that is planned and each
-// gradient; it calls GradientReducer, in the same order on all ranks.
+// others have: this is where a gradient waits for other ranks. Its slot stays
+// open in GradientReducer until then. ZeroEngine asks before each use of a
+// chunk, each end of one that is planned and each gradient. All ranks then call
+// GradientReducer in the same order.
 //
 // Ranks that keep whole parameters take turns
 // (placement/trace/reduction_turns.h).
@@ -27,7 +28,6 @@
 #include "collectives/engine/gradients/gradient_reducer.h"
 #include "collectives/engine/rank_words.h"
 #include "collectives/zero_options.h"
-#include "offload/lane.h"
 #include "offload/memory_manager.h"
 #include "placement/trace.h"
 #include "placement/trace/reduction_turns.h"
@@ -46,12 +46,20 @@ class LateGradients {
 
   // Of what is declared, in memory that is planned.
   void Begin(const SealOptions& declared);
-  // By ChunkId, whose gradients wait for the flush where the step is not as
-  // planned; empty: none do.
-  const std::vector<bool>& waits() const { return waits_; }
+  // What Begin found, so that it can be had again.
+  struct Rules {
+    ReductionTurns turns;  // none where chunks are reduced as they complete
+    // Ranks that lack gradients follow the plan of those that have them.
+    bool follows_plan = false;
+    // By ChunkId, whose gradients wait for the flush where the step is not as
+    // planned; empty: none do.
+    std::vector<bool> to_flush;
+  };
+  const Rules& rules() const { return rules_; }
+  void GoBackTo(Rules rules) { rules_ = std::move(rules); }
 
   void BeginStep();
-  void BeginMicroBatch() { turns_.BeginMicroBatch(); }
+  void BeginMicroBatch() { rules_.turns.BeginMicroBatch(); }
   // Before a use, an end of one, or an evaluation: makes the accesses to
   // gradients that the plan has before that, zeros where this rank has none.
   void FollowPlan() { Follow(std::nullopt, false); }
@@ -69,20 +77,23 @@ class LateGradients {
 
   // In which order chunks are reduced in the next step, as this rank has it and
   // as ranks agree on; empty where they take no turns.
-  std::vector<ChunkId> ProposedOrder() const { return turns_.Proposed(); }
-  void Adopt(std::vector<ChunkId> order) { turns_.Adopt(std::move(order)); }
+  std::vector<ChunkId> ProposedOrder() const { return rules_.turns.Proposed(); }
+  void Adopt(std::vector<ChunkId> order) {
+    rules_.turns.Adopt(std::move(order));
+  }
 
  private:
   // Of a Position, for what happens between two accesses.
   static constexpr int kPositionBits = 24;
-  // Where a gradient waits for the flush, in the order of Position: when it was
-  // opened, 0 where the trace has that, and when it was complete, 0 before.
-  struct Waiting {
+  // Of a gradient that waits for the flush, in the order of Position: when it
+  // was opened, 0 where the trace has that, and when complete, 0 before.
+  struct Positions {
     uint64_t opened_at = 0;
     uint64_t complete_at = 0;
   };
 
-  void Reduce(ChunkId chunk, bool early = false);
+  // `by_plan`: before the flush, so that more of it may come.
+  void Reduce(ChunkId chunk, bool by_plan = false);
   void ReduceInTurn();
   // As Flush, in turn: zeros where this rank has no gradient.
   Status FlushTurns();
@@ -120,13 +131,10 @@ class LateGradients {
   EngineHealth& health_;
   const RankWords words_;
   GradientReducer& reducer_;
-  ReductionTurns turns_;  // none where chunks are reduced as they complete
-  // Ranks that lack gradients follow the plan of those that have them.
-  bool follows_plan_ = false;
-  std::vector<bool> waits_;
-  std::vector<Waiting> waiting_;  // by ChunkId
-  size_t flushed_at_ = 0;         // accesses before the last flush of the step
-  uint64_t events_ = 0;           // since then
+  Rules rules_;
+  std::vector<Positions> positions_;  // by ChunkId
+  size_t flushed_at_ = 0;  // accesses before the last flush of the step
+  uint64_t events_ = 0;    // since then
 };
 
 }  // namespace castor::internal

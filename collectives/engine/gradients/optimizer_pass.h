@@ -5,9 +5,10 @@
 #define CASTOR_COLLECTIVES_ENGINE_GRADIENTS_OPTIMIZER_PASS_H_
 
 // The optimizer's update of what this rank keeps of each chunk, where the
-// chunk's states live: at Step, or as soon as a chunk's gradient is reduced
-// where the trainer allows that. Gradients and Step call it; it queues passes,
-// and gathers for the copies of other ranks. Owner thread only.
+// chunk's states live. Updates are made at Step, or, where the trainer allows
+// that, as soon as a chunk's gradient is reduced. Gradients and Step call it.
+// It queues passes, and gathers for the copies of other ranks. Owner thread
+// only.
 
 #include <cstdint>
 #include <memory>

@@ -4,8 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_ENGINE_GRADIENTS_STEP_AGREEMENT_H_
 #define CASTOR_COLLECTIVES_ENGINE_GRADIENTS_STEP_AGREEMENT_H_
 
-// What ranks agree on at the end of a step, in one reduction of a few words:
-// that they make the same step, the norm, which parameters any rank had a
+// What ranks agree on at the end of a step, in one reduction of a few words.
+// Ranks make the same step, have one norm, know which parameters any rank had a
 // gradient of, and in which order chunks are reduced in the next step. Step and
 // ClipGradients call it. Owner thread only.
 

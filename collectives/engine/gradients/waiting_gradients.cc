@@ -41,7 +41,6 @@ constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 }  // namespace
 
 void LateGradients::SetUpWaiting(const SealOptions& declared) {
-  waits_.clear();
   if (!EndsWithAllGrads(declared.held)) return;
   // In place, a gradient holds a copy that other ranks may drop: only where
   // all copies stay.
@@ -54,10 +53,10 @@ void LateGradients::SetUpWaiting(const SealOptions& declared) {
       if (copies[k] > memory_.plan().problem.slots[k]) return;
     }
   }
-  waits_.resize(model_.chunks(), false);
+  rules_.to_flush.resize(model_.chunks(), false);
   for (const ParamId param : declared.held.back().grads) {
     const ChunkId chunk = model_.chunk_of(param);
-    if (chunk.valid()) waits_[chunk.index()] = true;
+    if (chunk.valid()) rules_.to_flush[chunk.index()] = true;
   }
 }
 
@@ -90,7 +89,7 @@ Status LateGradients::FlushWaiting() {
     const ChunkId chunk(static_cast<int32_t>(c));
     if (reducer_.of(chunk).state == GradState::kNone) {
       CASTOR_RETURN_IF_ERROR(memory_.WithEnough(OpenZeros(chunk)));
-    } else if (waiting_[c].complete_at == 0) {
+    } else if (positions_[c].complete_at == 0) {
       reducer_.WaitForWriters(chunk);
     }
     Reduce(chunk);
@@ -109,7 +108,7 @@ Result<std::vector<uint64_t>> LateGradients::AgreeOnWaiting() {
   }
   std::vector<uint64_t> words(2 * chunks + 2);
   for (const ChunkId chunk : reducer_.open()) {
-    const auto& [opened_at, complete_at] = waiting_[chunk.index()];
+    const auto& [opened_at, complete_at] = positions_[chunk.index()];
     words[2 * chunk.index()] = complete_at > 0 ? complete_at : now;
     words[2 * chunk.index() + 1] = kNever - opened_at;
   }
@@ -162,7 +161,7 @@ std::vector<LateAccess> LateGradients::AccessesToInsert(
   for (size_t c = 0; c < chunks; ++c) {
     Span span = spans[c];
     const bool had = agreed[2 * c] > 0;
-    if (!had && (!waits_[c] || span.reduced)) continue;
+    if (!had && (!rules_.to_flush[c] || span.reduced)) continue;
     const uint64_t opened = had ? kNever - agreed[2 * c + 1] : kNever;
     if (model_.grads_in_place()) {
       // The place is that of the parameters, until their last use.

@@ -34,9 +34,9 @@ class ParamGathers final : public ChunkSource {
         health_(base.health),
         words_(base) {}
 
-  // Of a store that was built anew.
+  // Nothing is gathered yet of memory that is built anew.
   void Begin();
-  // Whether a lease is on the chunk's home itself.
+  // Whether a lease, or a gradient in its place, is on the chunk's home itself.
   bool held_at_home(ChunkId chunk) const {
     return held_at_home_[chunk.index()] > 0;
   }

@@ -93,8 +93,9 @@ Result<const ChunkPin*> ParamLeases::Pin(ChunkId chunk, Lane& lane,
 
 std::vector<ParamId> ParamLeases::FirstUses() const {
   std::vector<ParamId> uses = first_uses_;
-  for (size_t p = 0; p < acquired_.size(); ++p) {
-    if (!acquired_[p]) uses.emplace_back(static_cast<int32_t>(p));
+  for (size_t p = 0; p < model_.params.size(); ++p) {
+    const bool acquired = p < acquired_.size() && acquired_[p];
+    if (!acquired) uses.emplace_back(static_cast<int32_t>(p));
   }
   return uses;
 }

@@ -6,8 +6,9 @@
 
 // Values of parameters, gradients and the optimizer's states, whole and in
 // fp32, as programs read and write them between uses and steps. Ranks read
-// together and write the same. It asks the store; copies of parameters that are
-// written are dropped first. No state. Owner thread only; all calls block.
+// together and write the same. The store is asked; copies of parameters that
+// are written are dropped first. A gradient that is written counts as used, and
+// its norm is counted anew. No state. Owner thread only; all calls block.
 
 #include <cstddef>
 #include <cstdint>

@@ -447,6 +447,44 @@ Result<Slab> SharedSlab(Bytes size) {
               [length](std::byte* start, Bytes) { munmap(start, length); });
 }
 
+// Of the rank of this thread: its next slab of the device is refused.
+thread_local bool t_refuses_slab = false;
+
+// One rank alone cannot have the new memory, after it has begun to build: in
+// the steps that follow, all ranks reduce in the turns of before.
+TEST_F(ZeroEngineResealTest, WhatOneRankCannotHaveChangesNothing) {
+  const ToyModel model = MakeToyModel(8, 10, 2500, DType::kF32);
+  ToyRun run;
+  run.steps = 4;
+  // In another order than parameters are declared in.
+  run.tied = {2, 5};
+  run.between_steps = [&model](ZeroEngine& engine, int) -> Status {
+    ResealOptions options;
+    options.device_budget = MiB(16);
+    HeldTogether& all = options.declared.held.emplace_back();
+    for (size_t p = 0; p < model.params.size(); ++p) {
+      all.params.emplace_back(static_cast<int32_t>(p));
+      all.grads.emplace_back(static_cast<int32_t>(p));
+    }
+    t_refuses_slab = engine.rank() == 1;
+    EXPECT_THAT(engine.Reseal(options), StatusIs(ErrorCode::kUnavailable));
+    EXPECT_FALSE(t_refuses_slab) << "nobody asked for a slab";
+    return OkStatus();
+  };
+  for (const int stage : {1, 2, 3}) {
+    SCOPED_TRACE(stage);
+    ZeroOptions options = Roomy(stage);
+    options.make_device_slab = [](Bytes size) -> Result<Slab> {
+      if (std::exchange(t_refuses_slab, false)) {
+        return Unavailable("the device has no room");
+      }
+      return SharedSlab(size);
+    };
+    ExpectEqual(TrainToy(model, run, 2, options),
+                TrainToyReference(model, run, 2, options));
+  }
+}
+
 // What leaves a given device meanwhile goes behind its shards too.
 TEST_F(ZeroEngineResealTest, HostMemoryHoldsItsBudgetThoughADeviceIsLeft) {
   InProcessOptions in_process;

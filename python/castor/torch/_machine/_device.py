@@ -183,8 +183,8 @@ class Gpu:
         self._sizes: dict[int, int] = {}  # by address
         check(lib.castor_device_open_cuda(world.handle, device.index, ctypes.byref(self.handle)))
         self._allocator = _abi.Allocator(
-            allocate=_abi.Allocate(lambda _, size, to: answer(self._allocate, size, to)),
-            release=_abi.ReleaseMemory(lambda _, address: answer(self._release, address) and None),
+            allocate=_abi.AllocatorAllocate(lambda _, size, to: answer(self._allocate, size, to)),
+            release=_abi.AllocatorRelease(lambda _, address: answer(self._release, address) and None),
         )
         check(lib.castor_device_set_allocator(self.handle, self._allocator))
 
