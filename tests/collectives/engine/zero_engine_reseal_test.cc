@@ -455,9 +455,11 @@ thread_local bool t_refuses_slab = false;
 TEST_F(ZeroEngineResealTest, WhatOneRankCannotHaveChangesNothing) {
   const ToyModel model = MakeToyModel(8, 10, 2500, DType::kF32);
   ToyRun run;
-  run.steps = 4;
-  // In another order than parameters are declared in.
-  run.tied = {2, 5};
+  run.steps = 8;
+  // So that turns are others than those that are declared.
+  run.tied = {8, 9};
+  run.skipped = 0.5;
+  run.seed = 3;
   run.between_steps = [&model](ZeroEngine& engine, int) -> Status {
     ResealOptions options;
     options.device_budget = MiB(16);
