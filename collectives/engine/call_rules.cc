@@ -26,7 +26,7 @@ Status CallRules::RequireSealed() const {
 }
 
 Status CallRules::RequireNoLeases(std::string_view call) const {
-  if (memory_.manager().pinned()) {
+  if (memory_.pinned()) {
     return FailedPrecondition(fmt::format(
         "parameters are still held: release every lease before {}", call));
   }
@@ -39,7 +39,7 @@ Status CallRules::RequireNoLeases(std::string_view call) const {
 }
 
 Status CallRules::RequireNothingOpen(std::string_view call) const {
-  if (!model_.options.own_lease_ends && memory_.manager().pinned()) {
+  if (!model_.options.own_lease_ends && memory_.pinned()) {
     return FailedPrecondition(fmt::format(
         "parameters are still held: release every lease before {}", call));
   }

@@ -98,9 +98,14 @@ class EngineMemory {
   // What is asked of the manager between steps. Copies are dropped where states
   // change under them; those that the step's plan counts on then come back.
   int64_t moment() const { return built() ? manager_->moment() : -1; }
+  bool pinned() const { return manager_->pinned(); }
+  bool planned() const { return manager_->plan() != nullptr; }
   std::optional<StepTrace> last_step() const;  // none unless built
+  Status Adopt(const StepTrace& step) { return manager_->Adopt(step); }
   void DropCopies() { manager_->DropAll(RunCause::kNone); }
   void RestoreCopies(int32_t step) { manager_->BeginStep(step); }
+  void DropStale(const std::vector<bool>& of) { manager_->DropStale(of); }
+  void RestoreStale() { manager_->Restore(); }
   void BeginStep(int32_t step);
 
  private:

@@ -148,7 +148,7 @@ Status ZeroEngine::Seal(const SealOptions& declared) {
     status = parts_->BuildMemory(declared);
     if (status.ok()) status = sealing.CheckStep(declared);
     if (status.ok() && declared.step) {
-      status = memory.manager().Adopt(*declared.step);
+      status = memory.Adopt(*declared.step);
     }
     // A rank's own refusal has the raises as numbers.
     const Status of_all =

@@ -95,7 +95,7 @@ Status ZeroEngine::Reseal(const ResealOptions& asked) {
 }
 
 Status ZeroEngine::Parts::Resealing::Run() {
-  if (memory_.manager().plan() != nullptr) last_ = memory_.last_step();
+  if (memory_.planned()) last_ = memory_.last_step();
   Status status = Agree();
 
   if (status.ok()) {
@@ -150,10 +150,10 @@ Status ZeroEngine::Parts::Resealing::Rebuild() {
   Status built = parts_.BuildMemory(
       declared_, {.loose = true, .returned = returned}, &other_.pools());
   if (built.ok() && declared_.step) {
-    built = memory_.manager().Adopt(*declared_.step);
+    built = memory_.Adopt(*declared_.step);
   } else if (built.ok() && last_) {
     // One that does not fit any more is served on demand.
-    memory_.manager().Adopt(*last_).IgnoreError();
+    memory_.Adopt(*last_).IgnoreError();
   }
   if (built.code() == ErrorCode::kUnavailable && !why_.empty()) {
     built = built.WithContext(why_);

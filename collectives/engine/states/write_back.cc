@@ -35,7 +35,7 @@ Status StateValues::WriteBack(
     const ChunkId chunk = model_.chunk_of(param);
     if (chunk.valid()) stale[chunk.index()] = true;
   }
-  memory_.manager().DropStale(stale);
+  memory_.DropStale(stale);
   Status status;
   for (const auto& [param, values] : written) {
     const ChunkId chunk = model_.chunk_of(param);
@@ -45,7 +45,7 @@ Status StateValues::WriteBack(
       status = Overwrite(param, kind, values, Differing::kInOwnType);
     }
   }
-  memory_.manager().Restore();
+  memory_.RestoreStale();
   CASTOR_RETURN_IF_ERROR(status);
   return health_.status();
 }
