@@ -53,10 +53,11 @@ class Header:
             self.structs[name] = [self.member(name, line) for line in body.split(";") if line.strip()]
         for result, name, arguments in re.findall(r"typedef (\w+) \(\*(\w+)\)\(([^;]*)\);", plain):
             self.callbacks[name] = (result, arguments)
-        for result, name, arguments in re.findall(r"CASTOR_API ([^;(]*?)(castor_\w+)\(([^;]*)\);", plain):
-            self.functions[name] = (result.strip(), arguments)
-        if len(self.functions) != plain.count("CASTOR_API ") - plain.count("#define CASTOR_API "):
-            sys.exit("bindings.py: castor.h declares a function in another way than the others")
+        for declared in re.findall(r"CASTOR_API\b([^;]*);", re.sub(r"^#.*$", "", plain, flags=re.M)):
+            found = re.fullmatch(r"([\w\s*]+?)\s*\b(castor_\w+)\((.*)\)", declared.strip(), re.S)
+            if not found or found[1].strip("* ") == "":
+                sys.exit(f"bindings.py: castor.h declares a function in another way than the others: {' '.join(declared.split())}")
+            self.functions[found[2]] = (found[1], found[3])
 
     def member(self, struct, line):
         """(name, type, size of an array)"""
@@ -67,7 +68,7 @@ class Header:
             callback = f"{struct}_{name}"
             self.callbacks[callback] = (result, arguments)
             return name, callback, None
-        found = re.fullmatch(r"(.*?[ *])(\w+)(?:\[(\w+)\])?", line)
+        found = re.fullmatch(r"([\w *]*?[ *])([A-Za-z_]\w*)(?:\[(\w+)\])?", line)
         if not found:
             sys.exit(f"bindings.py: struct {struct} of castor.h has a member of no known form: {line}")
         kind, name, size = found.groups()
@@ -81,6 +82,8 @@ def python_type(header, kind, in_callback=False):
         return camel(bare(base))
     if not stars:
         return NUMBERS.get(base) or sys.exit(f"bindings.py: castor.h has a type of no known form: {kind}")
+    if base not in NUMBERS and base != "void" and base not in header.structs and base not in header.handles:
+        sys.exit(f"bindings.py: castor.h points to a type of no known form: {kind}")
     if stars == 1:
         if base == "char":
             return "c_char_p"
@@ -145,8 +148,9 @@ def python(header):
             size = f" * {size.removeprefix('CASTOR_')}" if size else ""
             print(f'        ("{name}", {python_type(header, kind)}{size}),')
         print("    ]")
-    for name in header.callbacks.keys() - defined:
-        callback(name)
+    for name in header.callbacks:
+        if name not in defined:
+            callback(name)
     print("\n\n# Name: result, arguments.\nFUNCTIONS = {")
     for name, (result, arguments) in header.functions.items():
         result = "None" if result == "void" else python_type(header, result)

@@ -121,14 +121,13 @@ std::vector<HomesOfChunk> EngineRecord::Homes() const {
   return homes;
 }
 
-// A trace that changes in every step is described in steps 1, 2, 4, 8 and so
-// on, but for one that is as before.
-void EngineRecord::DescribeTrace(const std::function<TraceFile()>& trace) {
-  if (model_.options.recorder == nullptr ||
-      !std::has_single_bit(uint64_t(progress_.steps))) {
-    return;
-  }
-  std::string text = WriteTrace(trace());
+bool EngineRecord::describes_trace() const {
+  return model_.options.recorder != nullptr &&
+         std::has_single_bit(static_cast<uint64_t>(progress_.steps));
+}
+
+void EngineRecord::DescribeTrace(const TraceFile& trace) {
+  std::string text = WriteTrace(trace);
   ValueHash hash;
   hash.Add(std::string_view(text));
   if (described_trace_ == hash.signed_value()) return;

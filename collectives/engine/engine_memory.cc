@@ -94,6 +94,8 @@ void EngineMemory::Tell(EngineStats* stats) const {
   for (int64_t slots : plan_.problem.slots) stats->gathered_slots += slots;
 }
 
+// After the raise all states live on the device, and all parameters and
+// gradients may be held at once.
 Status EngineMemory::WithEnough(const Status& failed) const {
   if (failed.code() != ErrorCode::kInfeasible) return failed;
   // Nothing turns the room that is left over into slots.

@@ -4,14 +4,11 @@
 #ifndef CASTOR_COLLECTIVES_ENGINE_ENGINE_MEMORY_H_
 #define CASTOR_COLLECTIVES_ENGINE_ENGINE_MEMORY_H_
 
-// All of an engine that lies in budgets, or refers to what does. The pools of
-// the tiers are here, the store of states at home, the manager of what is
-// gathered, and the lane on which the engine works in device memory. Seal
-// builds it. A reseal builds another and exchanges the two whole, so what
-// stands in one goes with it. Owner thread only.
-//
-// Leases of parameters, gradients and the calls of a step ask the manager.
-// Whoever writes values drops copies of them; all others ask the store alone.
+// All of an engine that lies in budgets, or refers to what does: pools of the
+// tiers, the store of states at home, the manager of what is gathered, and the
+// lane for work in device memory. Seal builds it. A reseal builds another and
+// exchanges the two whole. Leases of parameters, gradients and the calls of a
+// step ask the manager; all other parts ask the store. Owner thread only.
 
 #include <memory>
 #include <optional>
@@ -39,29 +36,24 @@ namespace castor::internal {
 
 class EngineMemory {
  public:
-  // All outlive this.
   EngineMemory(const EngineModel& model, const EngineHealth& health)
       : model_(&model), health_(&health) {}
-  EngineMemory(EngineMemory&&) = default;
-  EngineMemory& operator=(EngineMemory&&) = default;
 
-  // Plans all memory and takes it. `before`: whose states will come here
-  // (RankPoolsOptions). REQUIRES: the model has a layout.
+  // Plans all memory and takes it. `before`: whose states come here later.
   Status Build(const SealOptions& declared, const SlabComing& coming = {},
                const RankPools* before = nullptr);
   // Then the store and the manager. `grad_slots_kept` as the manager's.
   Status BuildStore(ChunkSource* source, std::vector<bool> grad_slots_kept);
-  // Slots on the device that are no shard's and no chunk's: for leases and for
-  // the norm. REQUIRES, to give them back: the lanes are drained.
+  // Slots on the device for leases and for the norm. REQUIRES, to give them
+  // back: the lanes are drained.
   Status TakeOwnSlots();
   void GiveOwnSlotsBack();
-  // Waits for all that is queued; the first failure.
+  // Waits for all that is queued.
   Status Drain(const EngineLanes& lanes) const;
-  // Waits until nobody uses the memory, and gives it back but for the slabs.
+  // Gives all but the slabs back, once nobody uses the memory.
   Status Close();
-  // Gives the slabs back. REQUIRES: Close was called, or nothing was queued.
+  // Gives the slabs back. REQUIRES: closed, or nothing was queued.
   void Drop();
-
   bool built() const { return manager_ != nullptr; }
   // REQUIRES, from here on: built.
   const MemoryPlan& plan() const { return plan_; }
@@ -70,24 +62,19 @@ class EngineMemory {
   Device& device() const { return pools_->device(); }
   Lane& device_lane() const { return *device_lane_; }
   ShardStore& store() { return *store_; }
-  const ShardStore& store() const { return *store_; }
   MemoryManager& manager() { return *manager_; }
-  const MemoryManager& manager() const { return *manager_; }
   LeaseArena& arena() { return arena_; }  // of memory that is borrowed
   const LeaseArena& arena() const { return arena_; }
-  // Sums of squares: an ExactSum's words on the device, touched by the device
-  // lane, and in host memory for their way from there; none where no norm is
-  // counted.
+  // Of an ExactSum: its words on the device, touched by the device lane, and in
+  // host memory for their way from there. None where no norm is counted.
   const Slot& norm_slot() const { return norm_slot_; }
   Slab& norm_words() { return norm_words_; }
 
-  // What is in use, how much of it states take, what was moved, and how the
-  // manager fared.
+  // What tiers hold, what was moved, and how the manager fared.
   void Tell(EngineStats* stats) const;
-  // An access that found no slot, with a raise of the device budget after which
-  // none fails: all states live there, and everything may be held at once.
+  // Adds a raise of the device budget that is enough for any step.
   Status WithEnough(const Status& failed) const;
-  // The range, cut so that each part lies within one piece of every state.
+  // The range, cut at the pieces of every state.
   std::vector<ShardRange> WithinPieces(ChunkId chunk, ShardRange range) const;
   // Gradients are written over parameters that are used where they are at home.
   bool loses_home(ChunkId chunk) const {
@@ -95,8 +82,8 @@ class EngineMemory {
            plan_.problem.param_class[chunk.index()] == kNoSlotClass;
   }
 
-  // What is asked of the manager between steps. Copies are dropped where states
-  // change under them; those that the step's plan counts on then come back.
+  // Asked of the manager between steps. Copies of states that change are
+  // dropped; copies that the step's plan counts on then come back.
   int64_t moment() const { return built() ? manager_->moment() : -1; }
   bool pinned() const { return manager_->pinned(); }
   bool planned() const { return manager_->plan() != nullptr; }
@@ -112,8 +99,7 @@ class EngineMemory {
   Result<MemoryPlan> PlanAll(const SealOptions& declared) const;
   void WarnOfDeadlines() const;
   RankPoolsOptions PoolsOptions() const;
-  // Where shards of a dry engine move whole: gives them staging slots as large,
-  // which no budget counts.
+  // Staging slots for whole shards of a dry engine, beside the budget.
   void WidenStaging();
 
   const EngineModel* model_;

@@ -10,7 +10,6 @@
 // it what they queue. Owner thread only.
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -61,8 +60,9 @@ class EngineRecord {
   void DescribeRank() const;
   // Where states are at home from the next step on, and how full tiers are.
   void DescribeHomes() const;
-  // The step that ended, where it is another than before.
-  void DescribeTrace(const std::function<TraceFile()>& trace);
+  // Of steps 1, 2, 4, 8 and so on, but for a trace that is as before.
+  bool describes_trace() const;
+  void DescribeTrace(const TraceFile& trace);
   // Why a state of a chunk is at home where it is.
   std::string WhyHome(ChunkId chunk, StateKind state) const;
   std::vector<std::string> PlacedByRules() const;

@@ -187,8 +187,8 @@ Status EngineSealing::BuildLayout(const SealOptions& declared) {
   return OkStatus();
 }
 
-// fp32 and bf16 reach further than any sum. Where both are trained with fp16,
-// all are divided, so that one norm and one factor serve them.
+// Sums in fp32 and bf16 never overflow. With a parameter in fp16 the gradients
+// of all types are divided, so that one norm and one factor serve the model.
 void EngineSealing::SetHeadroom(const SealOptions& declared) {
   model_.headroom = 0;
   bool half = false;

@@ -4,12 +4,12 @@
 #ifndef CASTOR_COLLECTIVES_ENGINE_HOME_PASSES_H_
 #define CASTOR_COLLECTIVES_ENGINE_HOME_PASSES_H_
 
-// Passes over states where they live: by the device where it is the home of all
-// of them, else by the host, piece by piece. Deposits, squares, updates and
-// parameters that are restored say what they do in either place; here is what
-// all of them wait for, and who waits for them. Gradients, the norm and the
-// optimizer call it; it asks the store. No state. Owner thread only, but for
-// what a pass does on a lane.
+// Passes over states where the states live. The device makes a pass where it is
+// the home of all states of the pass, else the host does, piece by piece. A
+// deposit, a count of squares, an update and a restored parameter bring the
+// work of either place; this class orders the work behind other work on the
+// states. Gradients, the norm and the optimizer call it; it asks the store. No
+// state. Owner thread only, but for the work on a lane.
 
 #include <array>
 #include <cstddef>

@@ -4,23 +4,23 @@
 #ifndef CASTOR_COLLECTIVES_ENGINE_ZERO_ENGINE_PARTS_H_
 #define CASTOR_COLLECTIVES_ENGINE_ZERO_ENGINE_PARTS_H_
 
-// What a ZeroEngine is made of: objects that own their state, each with a
-// header that says who calls it, what it owns and what it may touch. The
+// The parts of a ZeroEngine: objects that own their state. The header of a part
+// names its callers, and its members are all that the part may touch. The
 // engine's calls (zero_engine_*.cc) check what a call requires, ask the parts
 // in order, and keep the phase and the step.
 //
-//   base        the model, memory, lanes, the step, health, the record
-//   passes      work on states where they live
-//   gathers     parameters from their homes; the manager calls it
-//   norm        squares of reduced gradients
-//   optimizer   updates of chunks
-//   reducer     gradients from their slots to their homes
-//   late        when a gradient is reduced: where one waits for other ranks
-//   agreement   what ranks agree on at the end of a step
-//   leases      parameters on loan to the trainer
-//   values      values of states, read and written
-//   offloader   an empty device
-//   checkpoints saves and loads
+//   base         the model, memory, lanes, the step, health, the record.
+//   passes       work on states where the states live.
+//   gathers      parameters from their homes, for the memory manager.
+//   norm         squares of reduced gradients.
+//   optimizer    updates of chunks.
+//   reducer      gradients from their slots to their homes.
+//   late         when a gradient is reduced: a gradient waits here.
+//   agreement    what ranks agree on at the end of a step.
+//   leases       parameters on loan to the trainer.
+//   values       values of states, read and written.
+//   offloader    an empty device.
+//   checkpoints  saves and loads.
 //
 // Who may release a slot of the device: `leases` ends uses of parameters, and
 // `reducer` closes gradients. The memory manager gives the slot back, at once

@@ -60,7 +60,7 @@ class ZeroEngine::Parts::Resealing {
   Status LeaveDevice();
   // Whether the drive has room for what moves, shard by shard, where old and
   // new files have none beside each other.
-  Status CheckDriveRoom() const;
+  Status CheckDriveRoom();
   // Takes the states that the other memory has, shard by shard, and gives the
   // pages of each back behind it.
   Status TakeStates();
@@ -97,7 +97,6 @@ Status ZeroEngine::Reseal(const ResealOptions& asked) {
 Status ZeroEngine::Parts::Resealing::Run() {
   if (memory_.planned()) last_ = memory_.last_step();
   Status status = Agree();
-
   if (status.ok()) {
     memory_.DropCopies();
     status = memory_.Drain(parts_.base.lanes);
@@ -193,7 +192,7 @@ Status ZeroEngine::Parts::Resealing::LeaveDevice() {
   return parts_.base.progress.parked ? parts_.offloader.Resume() : OkStatus();
 }
 
-Status ZeroEngine::Parts::Resealing::CheckDriveRoom() const {
+Status ZeroEngine::Parts::Resealing::CheckDriveRoom() {
   if (!memory_.pools().nvme_as_written()) return OkStatus();
   Bytes now;
   Bytes most;

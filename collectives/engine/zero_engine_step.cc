@@ -273,7 +273,7 @@ Result<StepResult> ZeroEngine::MakeStep(double lr) {
   CASTOR_RETURN_IF_ERROR(parts_->checkpoints.AdvanceSave());
   progress.ending_moment = -1;
   result.step = ++progress.steps;
-  record.DescribeTrace([this] { return RecordedTrace(); });
+  if (record.describes_trace()) record.DescribeTrace(RecordedTrace());
   memory.BeginStep(progress.number());
   CASTOR_RETURN_IF_ERROR(health.status());
   CASTOR_RETURN_IF_ERROR(skipped);

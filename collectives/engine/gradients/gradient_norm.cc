@@ -12,9 +12,9 @@
 
 namespace castor::internal {
 
-// The elements of parameters in `chunk` that this rank counts. A run is as long
-// as no padding lies between parameters: its blocks of 64 elements then are
-// those of its parameters, which begin at such a block of the chunk.
+// The elements of parameters in `chunk` that this rank counts. A run ends where
+// padding lies behind a parameter. Parameters begin at blocks of 64 elements of
+// the chunk, so the blocks of a run are the blocks of its parameters.
 std::vector<ShardRange> GradientNorm::CountedRuns(ChunkId chunk,
                                                   ShardRange within) const {
   constexpr Elements kBlock{64};

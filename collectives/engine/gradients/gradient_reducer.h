@@ -4,14 +4,12 @@
 #ifndef CASTOR_COLLECTIVES_ENGINE_GRADIENTS_GRADIENT_REDUCER_H_
 #define CASTOR_COLLECTIVES_ENGINE_GRADIENTS_GRADIENT_REDUCER_H_
 
-// Gradients from where the trainer writes them to their homes. A chunk's slot
-// is open from its first gradient on. One reduce-scatter a chunk makes the sum
-// of all ranks. The sum is deposited where it lives, or updates at once. Only
-// this class opens gradients in the memory manager and closes them.
-// LateGradients says when a chunk is reduced. Owner thread only.
+// Gradients on their way home. A chunk's slot is open from its first gradient
+// on. One reduce-scatter a chunk makes the sum of all ranks, which is deposited
+// or updates at once. Only this class opens and closes gradients in the memory
+// manager. LateGradients says when a chunk is reduced. Owner thread only.
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "chunk/base/ids.h"
@@ -41,7 +39,6 @@ class GradientReducer {
         norm_(norm),
         optimizer_(optimizer) {}
 
-  // Of chunks of a layout.
   void Begin();
   const ChunkGrad& of(ChunkId chunk) const { return grads_[chunk.index()]; }
   std::vector<ChunkId> open() const;
@@ -51,15 +48,13 @@ class GradientReducer {
   Status CheckOpens(ParamId param) const;
   // Takes the slot of the chunk's gradient, in the trace or not.
   Status TakeSlot(ChunkId chunk, bool traced);
-  // Where the parameter's gradient is, whose chunk has a slot, for work on
-  // `lane`; null for a parameter without elements.
+  // Of a chunk with a slot, for work on `lane`; null without elements.
   Result<std::byte*> Open(ParamId param, Lane& lane);
   // The same of a chunk of which this rank has no gradient: zeros.
   void OpenZeros(ChunkId chunk);
-  // True: all gradients of the parameter's chunk are handed back, and the chunk
-  // is reduced in this micro-batch.
+  // True: the chunk's gradients are all handed back, and reduced this time.
   Result<bool> HandBack(ParamId param, Lane& lane);
-  // What is written to it so far comes before it is reduced.
+  // Reduces the chunk behind what lanes have written so far.
   void WaitForWriters(ChunkId chunk);
   // Whether a parameter's gradient may still be written to.
   bool being_written(ChunkId chunk) const;
@@ -76,8 +71,7 @@ class GradientReducer {
   void EndMicroBatch();
   void BeginStep() { reduced_in_step_ = 0; }
   void EndStep();
-  // The step is dropped: each chunk's gradient, closed in the trace or not, and
-  // then what is known of parameters.
+  // Drops the step: gradients chunk by chunk, then what parameters had.
   void Abandon(ChunkId chunk, bool traced);
   void ForgetStep();
   // Work on what is open is over.
@@ -95,22 +89,19 @@ class GradientReducer {
   // All ranks' sum of what is in the slot once that is ready.
   PassingGrad SumOverRanks(ChunkId chunk, const Event& ready);
   Result<ParamState> Next(ParamId param, ParamEvent event) const;
-  // Has the lane wait for what the chunk's gradient needs.
   void WaitOn(Lane& lane, const Event& event, ChunkId chunk);
   // Opens it for a lane, behind what other lanes and micro-batches add.
   void OpenFor(ChunkId chunk, Lane& lane);
   Bytes SlotBytes(ChunkId chunk) const {
     return BytesOf(model_.layout->chunk(chunk).size, model_.GradDType(chunk));
   }
-  // The reduced gradient goes from device memory to its home. Returns when it
-  // may be reused.
+  // From device memory to its home. Returns when that memory may be reused.
   Event Deposit(ChunkId chunk, const PassingGrad& reduced);
   // Has `lane` make zero of a parameter that nobody uses any more.
   void BeginOverwriting(ParamId param, Lane& lane);
-  // When nobody uses what is in the place of the chunk's gradient any more.
+  // When nobody uses the place of the chunk's gradient any more.
   Event PlaceUnused(ChunkId chunk);
-  // Makes zero of what is in the place of gradients that nobody opened; when
-  // that is done.
+  // Makes zero of gradients in place that nobody opened; when that is done.
   Event ClearUnopened(ChunkId chunk);
 
   const EngineModel& model_;

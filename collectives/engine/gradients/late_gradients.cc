@@ -35,6 +35,8 @@ void LateGradients::Begin(const SealOptions& declared) {
   rules_.turns = ReductionTurns(*model_.layout, had);
 }
 
+// Where the step is not as planned, all reductions wait for the flush: ranks
+// then agree on them. Only where the trainer declares that it may be so.
 bool LateGradients::WaitsForFlush() const {
   return !rules_.to_flush.empty() && !memory_.manager().as_planned();
 }
@@ -59,12 +61,13 @@ void LateGradients::Complete(ChunkId chunk) {
   }
   const Access close{AccessKind::kGradClose, chunk};
   Follow(close, false);
-  // Other ranks may have what this one lacks of it: all close it as planned.
+  // Other ranks may have gradients of the chunk that this rank lacks: all ranks
+  // close the chunk as planned.
   if (rules_.to_flush.empty() || PlannedNext(close)) Reduce(chunk);
 }
 
 void LateGradients::Reduce(ChunkId chunk, bool by_plan) {
-  // What other ranks lack may come again where gradients wait for the flush.
+  // Where gradients wait for the flush, more of the chunk may come from here.
   reducer_.Reduce(chunk, {.traced = !WaitsForFlush(),
                           .updates = !by_plan && rules_.to_flush.empty()});
   positions_[chunk.index()] = Positions();

@@ -36,10 +36,13 @@
 namespace castor::internal {
 namespace {
 
+// Of a Position: bits for what happens between two accesses.
+constexpr int kPositionBits = 24;
 constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 
 }  // namespace
 
+// Finds whose gradients wait for the flush.
 void LateGradients::SetUpWaiting(const SealOptions& declared) {
   if (!EndsWithAllGrads(declared.held)) return;
   // In place, a gradient holds a copy that other ranks may drop: only where
@@ -60,6 +63,7 @@ void LateGradients::SetUpWaiting(const SealOptions& declared) {
   }
 }
 
+// Whether it is the next access to a gradient, before any use.
 bool LateGradients::PlannedNext(const Access& grad) const {
   for (const Access& access : memory_.manager().PlannedBeforeUse()) {
     if (access.kind == AccessKind::kUse || access.kind == AccessKind::kUseEnd) {
@@ -70,11 +74,14 @@ bool LateGradients::PlannedNext(const Access& grad) const {
   return false;
 }
 
+// Orders what happens to gradients among the accesses of the step.
 uint64_t LateGradients::Position() {
   return (uint64_t{memory_.manager().trace().size()} << kPositionBits) +
          ++events_;
 }
 
+// Reduces what waits, in the order of chunks, zeros where only others have it.
+// Puts the accesses of the planned step into the trace, alike on all ranks.
 Status LateGradients::FlushWaiting() {
   if (memory_.manager().as_planned()) {
     // All ranks have followed the plan so far, and left the same open.
@@ -98,6 +105,8 @@ Status LateGradients::FlushWaiting() {
   return OkStatus();
 }
 
+// Two words of each chunk, of which the greatest of any rank counts: when the
+// gradient was complete, and how long before the end of time opened.
 Result<std::vector<uint64_t>> LateGradients::AgreeOnWaiting() {
   const uint64_t now = Position();
   const size_t chunks = model_.chunks();

@@ -456,7 +456,8 @@ TEST_F(ZeroEngineResealTest, WhatOneRankCannotHaveChangesNothing) {
   const ToyModel model = MakeToyModel(8, 10, 2500, DType::kF32);
   ToyRun run;
   run.steps = 8;
-  // So that turns are others than those that are declared.
+  // Some gradients are missing, so the order of turns differs from the declared
+  // order.
   run.tied = {8, 9};
   run.skipped = 0.5;
   run.seed = 3;

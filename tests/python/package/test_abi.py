@@ -64,6 +64,32 @@ def test_functions_take_as_many_arguments_as_in_the_header() -> None:
         assert counted == len(_castor_h.FUNCTIONS[name][1]), name
 
 
+def test_the_same_header_gives_the_same_bytes() -> None:
+    made = [
+        subprocess.run(
+            [sys.executable, str(HEADER.parent / "bindings.py"), "python", str(HEADER)], env={"PYTHONHASHSEED": seed}, check=True, capture_output=True
+        ).stdout
+        for seed in ("1", "2", "3")
+    ]
+    assert len(set(made)) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("CASTOR_API int32_t castor_lost(castor_unheard* of);", "points to a type of no known form: castor_unheard *"),
+        ("CASTOR_API long castor_lost(void);", "a type of no known form: long"),
+        ("CASTOR_API int32_t (*castor_lost(void))(void);", "declares a function in another way"),
+        ("typedef struct castor_lost {\n  int32_t a : 3;\n} castor_lost;", "member of no known form: int32_t a : 3"),
+    ],
+)
+def test_a_declaration_of_another_form_is_refused(tmp_path: Path, line: str, words: str) -> None:
+    header = tmp_path / "castor.h"
+    header.write_text(HEADER.read_text().replace('} /* extern "C" */', f'{line}\n}} /* extern "C" */'))
+    made = subprocess.run([sys.executable, str(HEADER.parent / "bindings.py"), "python", str(header)], capture_output=True, text=True)
+    assert made.returncode == 1 and words in made.stderr, made.stderr
+
+
 def test_every_code_has_an_exception_of_its_own() -> None:
     codes = {int(value) for value in re.findall(r"CASTOR_[A-Z_]+ = (\d+),?\s*/\*", HEADER.read_text())}
     assert set(_abi.BY_CODE) >= {code for code in codes if 1 <= code <= 11}
