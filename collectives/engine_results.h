@@ -14,6 +14,7 @@
 #include "chunk/base/ids.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
+#include "offload/lanes/event.h"
 #include "placement/run_event.h"
 
 namespace castor {
@@ -34,6 +35,8 @@ struct StepResult {
   // The first parameter of such a gradient, over all ranks; invalid where the
   // step was applied.
   ParamId not_finite;
+  // Behind it, leases that outlive the step show the new values, all of them.
+  Event written;
 };
 
 struct TierUse {

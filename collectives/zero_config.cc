@@ -132,6 +132,7 @@ void AddGradients(OptionTable& t, ZeroOptions* o) {
             "gradients are of the parameters' type, or fp32, or take the place "
             "of parameters")
       .For(kFlags | kPlanMust);
+  t.Switch("borrow_grads", &o->borrow_grads);
   t.Choice("accumulation_order", &o->accumulation, AccumulationOrderName,
            {AccumulationOrder::kEach, AccumulationOrder::kLast})
       .Flag("--accumulation-order",

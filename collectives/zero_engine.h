@@ -268,6 +268,18 @@ class ZeroEngine {
   // chunk are, the chunk is reduced. Does not block.
   Status GradReady(ParamId param, Lane& lane);
 
+  // Leaves the gradients of these parameters where they are, grads[i] that of
+  // params[i]: contiguous, in device memory, at a multiple of 64 bytes,
+  // complete once `lane` gets here. The engine reads the gradients, and may
+  // write to them, until Step or Abandon returns and the lane that the trainer
+  // reads parameters on gets there. One gradient a parameter and step: the
+  // trainer adds up. Does not block. FailedPrecondition where the engine does
+  // not borrow.
+  Status BorrowGrads(std::span<const ParamId> params,
+                     std::span<std::byte* const> grads, Lane& lane);
+  // Whether it does (ZeroOptions::borrow_grads); Grad is refused then.
+  bool borrows_grads() const;
+
   // Borrows device memory for work on `lane`, which lives until the lease ends.
   // TierFull when more would be on lease than was declared. Does not block,
   // except that a ThreadLane waits.
@@ -277,7 +289,8 @@ class ZeroEngine {
   // loss scale, clips, updates. `lr` for this step, of all groups without a
   // rate of their own. Blocks until the gradients of all ranks are there and
   // the ranks agree on the norm and on the parameters that had any; updates go
-  // on in the background and are waited for by whoever needs their results. A
+  // on in the background and are waited for by whoever needs their results:
+  // whoever reads by a lease that outlives the step waits for what it gives. A
   // parameter for which no rank had a gradient stays as it is; where a gradient
   // of any rank overflowed, all do, with their moments and counts.
   Result<StepResult> Step(double lr);

@@ -137,6 +137,12 @@ struct ZeroOptions {
   bool own_lease_ends = false;
   LossScaling loss_scaling;
   GradMode grad_mode = GradMode::kSeparate;
+  // Whether the gradients of a step may stay in the trainer's memory
+  // (ZeroEngine::BorrowGrads). Seal decides so for one rank with kSeparate
+  // where all other states of trained chunks have their homes on the device:
+  // the gradients then count in the device budget, and have neither slots nor
+  // homes.
+  bool borrow_grads = false;
   AccumulationOrder accumulation = AccumulationOrder::kEach;
   // Where everything lies, found before (chunk/layout_file.h). It is taken as
   // it is, and Seal refuses to go on where it is not of the parameters

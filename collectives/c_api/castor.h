@@ -354,7 +354,8 @@ CASTOR_API int32_t castor_device_set_allocator(
  * 0, chunk.max_bytes 0, chunk.align_elements 64, chunk.layout "", machine "",
  *   home_limits, home_rules, keep_copies true, policy "auto",
  *   prefetch 3 (or "deadlines"), step_compute_ns 0 (unknown),
- *   grad_mode "separate", accumulation_order "each", clip_norm 0 (none),
+ *   grad_mode "separate", borrow_grads false, accumulation_order "each",
+ *   clip_norm 0 (none),
  *   count_norm false, average_micro_batches true, own_lease_ends true,
  *   poison false, optimizer.kind "adamw", optimizer.beta1 0.9,
  *   optimizer.beta2 0.999, optimizer.eps 1e-08, optimizer.weight_decay 0.01,
@@ -503,6 +504,14 @@ CASTOR_API int32_t castor_engine_grad_ready(castor_engine* engine,
  * the host reads them within the call. */
 CASTOR_API int32_t castor_engine_give_grad(castor_engine* engine, int32_t param,
                                            const void* values, size_t bytes);
+/* The same of `count` parameters, values[i] of params[i]. An engine that
+ * borrows gradients (borrow_grads; ZeroEngine::BorrowGrads) copies nothing: the
+ * values lie at multiples of 64 bytes, and the engine reads and may write them
+ * until castor_engine_step or castor_engine_abandon returns, and on a GPU until
+ * the lane in use gets there. */
+CASTOR_API int32_t castor_engine_give_grads(castor_engine* engine,
+                                            const int32_t* params,
+                                            void* const* values, size_t count);
 /* Memory of the device budget for the trainer's own use. */
 CASTOR_API int32_t castor_engine_borrow(castor_engine* engine, int64_t bytes,
                                         void** data,

@@ -59,7 +59,8 @@ struct EngineModel {
   Communicator* const comm;
   std::vector<EngineParam> params;
   Sharding sharding;
-  SealBudgets least;                    // among ranks
+  // Among ranks, without the bytes of gradients that are borrowed.
+  SealBudgets least;
   std::optional<ChunkLayout> layout;    // none before Seal
   std::vector<ChunkBindings> bindings;  // by ChunkId; empty: no rules
   // The power of two by which every rank divides its gradients before they are
@@ -95,6 +96,7 @@ struct EngineModel {
   // Of a state as this rank keeps it.
   ByteRange RangeBytes(ChunkId chunk, StateKind state, ShardRange range) const;
 
+  bool borrows_grads() const { return sharding.borrows_grads; }
   bool grads_in_place() const { return options.grad_mode == GradMode::kReuse; }
   // Chunks are reduced in turns (placement/trace/reduction_turns.h).
   bool takes_turns() const {

@@ -8,6 +8,7 @@
 // keeps besides states. Values; who writes each is said beside it. All parts of
 // the engine (zero_engine_parts.h) read the step.
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -26,7 +27,8 @@ struct ParamProgress {
   bool had_grad = false;  // in the step that ended last, on this rank
   // Its gradient is where it was, in the open gradient of its chunk.
   bool overwritten = false;
-  int32_t held = 0;                      // leases of it, with GradMode::kReuse
+  std::byte* borrowed = nullptr;  // its gradient, in the trainer's memory
+  int32_t held = 0;               // leases of it, with GradMode::kReuse
   ParamState state = ParamState::kIdle;  // of its gradient, this micro-batch
 };
 

@@ -205,6 +205,40 @@ void EngineSealing::SetHeadroom(const SealOptions& declared) {
       std::bit_width(static_cast<uint64_t>(model_.comm->world() * sums - 1)));
 }
 
+void EngineSealing::ChooseGrads(const SealOptions& declared) {
+  const ZeroOptions& options = model_.options;
+  model_.sharding.borrows_grads = false;
+  const bool known = !declared.held.empty() && !declared.estimate;
+  if (!options.borrow_grads || model_.comm->world() > 1 ||
+      options.grad_mode != GradMode::kSeparate || declared.micro_batches > 1 ||
+      (declared.grow && !known)) {
+    return;
+  }
+  Sharding borrowing = model_.sharding;
+  borrowing.borrows_grads = true;
+  SealBudgets beside = model_.least;
+  for (const EngineParam& param : model_.params) {
+    if (!param.spec.trainable) continue;
+    beside.device -= BytesOf(param.size, param.spec.dtype);
+  }
+  if (beside.device <= Bytes(0)) return;
+  const Result<MemoryPlan> plan = MemoryOf(*model_.layout, borrowing, options,
+                                           beside, model_.bindings, declared);
+  if (!plan.ok()) return;
+  for (size_t c = 0; c < model_.chunks(); ++c) {
+    const ChunkId chunk(static_cast<int32_t>(c));
+    for (int k = 0; k < kStateKinds; ++k) {
+      if (model_.Trainable(chunk) &&
+          borrowing.exists(static_cast<StateKind>(k), model_.GroupOf(chunk)) &&
+          plan->placement.homes[c][static_cast<size_t>(k)] != Tier::kDevice) {
+        return;
+      }
+    }
+  }
+  model_.sharding = borrowing;
+  model_.least = beside;
+}
+
 Status EngineSealing::BindHomes() {
   const std::vector<PlacementRule>& rules = model_.options.home_rules;
   CASTOR_ASSIGN_OR_RETURN(

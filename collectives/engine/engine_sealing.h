@@ -35,6 +35,9 @@ class EngineSealing {
   Status AgreeOnInputs(const SealOptions& declared);
   Status BuildLayout(const SealOptions& declared);
   void SetHeadroom(const SealOptions& declared);
+  // Whether gradients are borrowed (ZeroOptions::borrow_grads): they take their
+  // bytes of the budget then. REQUIRES: the inputs are agreed on, homes bound.
+  void ChooseGrads(const SealOptions& declared);
   // Finds what rules bind, alike on all ranks.
   Status BindHomes();
   // Whether a step that is declared is one of these chunks and gradients.

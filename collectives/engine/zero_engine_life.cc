@@ -101,6 +101,7 @@ Result<ParamId> ZeroEngine::Register(ParamSpec spec, Initializer initializer,
 Status ZeroEngine::Parts::BuildMemory(const SealOptions& declared,
                                       const SlabComing& coming,
                                       const RankPools* before) {
+  internal::EngineSealing(base).ChooseGrads(declared);
   CASTOR_RETURN_IF_ERROR(base.memory.Build(declared, coming, before));
   late.Begin(declared);
   gathers.Begin();

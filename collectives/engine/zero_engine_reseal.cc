@@ -44,6 +44,7 @@ class ZeroEngine::Parts::Resealing {
         device_before_(model_.options.device_budget),
         host_before_(model_.options.host_budget),
         least_before_(model_.least),
+        sharding_before_(model_.sharding),
         rules_before_(parts.late.rules()) {}
 
   Status Run();
@@ -81,6 +82,7 @@ class ZeroEngine::Parts::Resealing {
   const Bytes device_before_;
   const Bytes host_before_;
   const SealBudgets least_before_;
+  const Sharding sharding_before_;
   const internal::LateGradients::Rules rules_before_;
   std::optional<StepTrace> last_;  // step, where one was planned
   std::string why_;
@@ -109,6 +111,7 @@ Status ZeroEngine::Parts::Resealing::Run() {
     model_.options.device_budget = device_before_;
     model_.options.host_budget = host_before_;
     model_.least = least_before_;
+    model_.sharding = sharding_before_;
     return status;
   }
   sealing_.SetHeadroom(declared_);

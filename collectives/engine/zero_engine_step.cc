@@ -71,6 +71,12 @@ Result<void*> ZeroEngine::Grad(ParamId param, Lane& lane) {
   internal::GradientReducer& reducer = parts_->reducer;
   CASTOR_RETURN_IF_ERROR(parts_->Told(parts_->base.rules.RequireSealed()));
   CASTOR_CHECK(param.valid() && param.index() < model.params.size());
+  if (model.borrows_grads()) {
+    return FailedPrecondition(fmt::format(
+        "the gradient of {} stays where the trainer has it, as borrow_grads "
+        "asked: call BorrowGrads() with it",
+        model.Name(param)));
+  }
   CASTOR_RETURN_IF_ERROR(reducer.CheckOpens(param));
   const ChunkId chunk = model.chunk_of(param);
   if (chunk.valid() && reducer.of(chunk).state == GradState::kNone) {
@@ -90,6 +96,22 @@ Status ZeroEngine::GradReady(ParamId param, Lane& lane) {
   const ChunkId chunk = model.chunk_of(param);
   if (complete) parts_->late.Complete(chunk);
   return chunk.valid() ? parts_->Told(lane.status()) : OkStatus();
+}
+
+Status ZeroEngine::BorrowGrads(std::span<const ParamId> params,
+                               std::span<std::byte* const> grads, Lane& lane) {
+  CASTOR_RETURN_IF_ERROR(parts_->Told(parts_->base.rules.RequireSealed()));
+  CASTOR_CHECK_EQ(params.size(), grads.size());
+  if (!borrows_grads()) {
+    return FailedPrecondition(
+        "the engine has places of its own for gradients: call Grad(), or set "
+        "borrow_grads where all states fit on the device");
+  }
+  return parts_->Told(parts_->reducer.Borrow(params, grads, lane));
+}
+
+bool ZeroEngine::borrows_grads() const {
+  return parts_->base.model.borrows_grads();
 }
 
 Result<MemoryLease> ZeroEngine::Borrow(Bytes size, Lane& lane) {
@@ -235,7 +257,7 @@ Result<StepResult> ZeroEngine::MakeStep(double lr) {
   // The average, the unscaling and the clip are one factor, one multiply.
   const double average = optimizer.AveragingFactor();
   StepResult result;
-  Status skipped;
+  internal::StepUpdates updates;
   result.loss_scale = scalars.scaler.scale();
   if (model.counts_norm()) {
     result.grad_norm = std::sqrt(norm.squares) * average;
@@ -250,7 +272,8 @@ Result<StepResult> ZeroEngine::MakeStep(double lr) {
     const auto factor = static_cast<float>(result.clip_factor * average);
     CASTOR_RETURN_IF_ERROR(optimizer.UpdateAll(parts_->reducer.valid(),
                                                memory.manager().planned_trace(),
-                                               factor, lr, &skipped));
+                                               factor, lr, &updates));
+    result.written = updates.written;
   } else {
     CASTOR_ASSIGN_OR_RETURN(result.not_finite, parts_->values.FirstNotFinite());
   }
@@ -276,7 +299,7 @@ Result<StepResult> ZeroEngine::MakeStep(double lr) {
   if (record.describes_trace()) record.DescribeTrace(RecordedTrace());
   memory.BeginStep(progress.number());
   CASTOR_RETURN_IF_ERROR(health.status());
-  CASTOR_RETURN_IF_ERROR(skipped);
+  CASTOR_RETURN_IF_ERROR(updates.skipped);
   return result;
 }
 

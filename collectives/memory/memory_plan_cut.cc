@@ -101,7 +101,7 @@ MemoryPlan CutIntoSlots(const SlotNeeds& needs,
   for (size_t c = 0; c < homes.size(); ++c) {
     useful += static_cast<size_t>(needs.slot_class()[c]) == main && !direct[c];
     useful += static_cast<size_t>(needs.grad_class()[c]) == main &&
-              needs.trainable(c) && !input.grads_in_place;
+              needs.has_grad(c) && !input.grads_in_place;
   }
   int64_t more = std::max<int64_t>(useful - slots[main], 0);
   if (!input.keep_copies) more = std::min<int64_t>(more, depth);

@@ -78,7 +78,7 @@ SlotNeeds::SlotNeeds(const MemoryPlanInput& input) : input_(input) {
   // Behind those of parameters, where they have sizes of their own.
   for (size_t c = 0; c < chunks; ++c) {
     const ChunkId chunk(static_cast<int32_t>(c));
-    grad_class_.push_back(trainable(c)
+    grad_class_.push_back(has_grad(c)
                               ? AddSlots(gathered_, 0, GradBytes(chunk), 0)
                               : slot_class_[c]);
   }
@@ -212,6 +212,11 @@ std::vector<bool> SlotNeeds::Direct(
 }
 
 bool SlotNeeds::trainable(size_t chunk) const {
+  const ChunkInfo& info = layout().chunk(ChunkId(static_cast<int32_t>(chunk)));
+  return layout().groups()[static_cast<size_t>(info.group)].trainable;
+}
+
+bool SlotNeeds::has_grad(size_t chunk) const {
   constexpr size_t kGrad = static_cast<size_t>(StateKind::kGrad);
   return shapes_[chunk].device_bytes[kGrad] > Bytes(0);
 }

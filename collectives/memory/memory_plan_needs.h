@@ -63,6 +63,8 @@ class SlotNeeds {
   // are.
   std::vector<bool> Direct(const std::vector<ChunkHomes>& homes) const;
   bool trainable(size_t chunk) const;
+  // Whether the chunk's gradient has a place in a tier.
+  bool has_grad(size_t chunk) const;
 
  private:
   // Of a chunk's whole gradient.

@@ -40,7 +40,9 @@ struct Sharding {
   StateNames states = {};  // of what the optimizer keeps
   DType moment_dtype = DType::kF32;
   bool fp32_grads = false;  // gradients are fp32, whatever the parameters
-  int shard_group = 0;      // ranks that share one set of shards; 0: all
+  // Gradients stay in the trainer's memory, and have no place in a tier.
+  bool borrows_grads = false;
+  int shard_group = 0;  // ranks that share one set of shards; 0: all
   // Gradients and optimizer states are cut across groups, too.
   bool spans_world = false;
 
@@ -105,6 +107,7 @@ struct Sharding {
     if (state == StateKind::kParam) return true;
     if (!group.trainable) return false;
     if (state == StateKind::kMaster) return group.dtype != DType::kF32;
+    if (state == StateKind::kGrad) return !borrows_grads;
     if (!IsOptimizerState(state)) return true;
     const int index = OptimizerStateIndex(state);
     return index < states.optimizer_states() &&

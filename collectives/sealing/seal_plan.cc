@@ -52,7 +52,9 @@ MemoryPlanInput InputOf(const ChunkLayout& layout, const Sharding& sharding,
   input.whole_grads = options.accumulation == AccumulationOrder::kLast ||
                       (!sharding.replicated(StateKind::kParam) &&
                        EndsWithAllGrads(declared.held));
-  input.grads_in_place = options.grad_mode == GradMode::kReuse;
+  // Neither a gradient in place nor a borrowed one has a slot.
+  input.grads_in_place =
+      options.grad_mode == GradMode::kReuse || sharding.borrows_grads;
   input.keep_copies = options.keep_copies;
   input.prefetch = options.prefetch;
   input.step_compute_ns = options.step_compute_ns;

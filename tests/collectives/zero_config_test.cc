@@ -54,7 +54,7 @@ constexpr char kEveryKey[] = R"({
   "own_lease_ends": true, "poison": true,
   "shard_group": 4, "optimizer_span": "world",
   "keep_copies": false, "prefetch": "deadlines", "step_compute_ns": 5000,
-  "policy": "planned", "grad_mode": "fp32",
+  "policy": "planned", "grad_mode": "fp32", "borrow_grads": true,
   "accumulation_order": "last",
   "device_budget_bytes": 1048576, "host_budget_bytes": 2097152,
   "nvme": [{"directory": "/b", "size_bytes": 4096}],
@@ -110,12 +110,13 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
   {
     const auto& [stage, shard_group, optimizer_span, optimizer, groups,
                  clip_norm, count_norm, average_micro_batches, own_lease_ends,
-                 loss_scaling, grad_mode, accumulation, layout, align,
-                 chunk_size, min_chunk, max_chunk, device_budget, host_budget,
-                 nvme, home_limits, home_rules, poison, keep_copies, prefetch,
-                 step_compute_ns, machine, policy, values_piece, executor,
-                 device, make_device_slab, make_nvme_queue, nvme_checksums,
-                 workers, host_passes, dry, recorder, log, clock] = engine;
+                 loss_scaling, grad_mode, borrow_grads, accumulation, layout,
+                 align, chunk_size, min_chunk, max_chunk, device_budget,
+                 host_budget, nvme, home_limits, home_rules, poison,
+                 keep_copies, prefetch, step_compute_ns, machine, policy,
+                 values_piece, executor, device, make_device_slab,
+                 make_nvme_queue, nvme_checksums, workers, host_passes, dry,
+                 recorder, log, clock] = engine;
     EXPECT_NE(stage, none.stage);
     EXPECT_NE(shard_group, none.shard_group);
     EXPECT_NE(optimizer_span, none.optimizer_span);
@@ -128,6 +129,7 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
     EXPECT_NE(poison, none.poison);
     EXPECT_NE(loss_scaling.kind, none.loss_scaling.kind);
     EXPECT_NE(grad_mode, none.grad_mode);
+    EXPECT_NE(borrow_grads, none.borrow_grads);
     EXPECT_NE(accumulation, none.accumulation);
     EXPECT_EQ(layout, nullptr);  // a file
     EXPECT_NE(align, none.align);

@@ -113,24 +113,27 @@ Status GradReady(EngineEntry& engine, int32_t param) {
   return engine.engine->GradReady(ParamId(param), lane);
 }
 
-Status GiveGrad(EngineEntry& engine, int32_t param, const void* values,
-                size_t bytes) {
-  if (values == nullptr && bytes > 0) return InvalidArgument("values is null");
-  CASTOR_RETURN_IF_ERROR(CheckParam(engine, param));
-  const auto index = static_cast<size_t>(param);
-  const DType dtype =
-      engine.fp32_grads ? DType::kF32 : engine.specs[index].dtype;
-  const Bytes size = BytesOf(Elements(engine.sizes[index]), dtype);
-  if (bytes != static_cast<size_t>(size.count())) {
-    return InvalidArgument(fmt::format(
-        "{} bytes are no gradient of {}, which has {} of {}", bytes,
-        Quoted(engine.specs[index].name), size.count(), DTypeName(dtype)));
+DType GradDType(const EngineEntry& engine, int32_t param) {
+  return engine.fp32_grads ? DType::kF32
+                           : engine.specs[static_cast<size_t>(param)].dtype;
+}
+
+Bytes GradBytes(const EngineEntry& engine, int32_t param) {
+  return BytesOf(Elements(engine.sizes[static_cast<size_t>(param)]),
+                 GradDType(engine, param));
+}
+
+// `values`: a whole gradient.
+Status CopyGrad(EngineEntry& engine, int32_t param, const void* values) {
+  const Bytes size = GradBytes(engine, param);
+  if (values == nullptr && size > Bytes(0)) {
+    return InvalidArgument("values is null");
   }
   void* to = nullptr;
   CASTOR_RETURN_IF_ERROR(Grad(engine, param, &to));
-  if (bytes > 0 && to != nullptr) {
+  if (size > Bytes(0) && to != nullptr) {
     if (engine.device == nullptr || engine.device->host_addressable) {
-      std::memcpy(to, values, bytes);
+      std::memcpy(to, values, static_cast<size_t>(size.count()));
     } else {
       engine.device->device->Copy(
           engine.in_use.now(), static_cast<std::byte*>(to),
@@ -138,6 +141,44 @@ Status GiveGrad(EngineEntry& engine, int32_t param, const void* values,
     }
   }
   return GradReady(engine, param);
+}
+
+Status GiveGrad(EngineEntry& engine, int32_t param, const void* values,
+                size_t bytes) {
+  if (values == nullptr && bytes > 0) return InvalidArgument("values is null");
+  CASTOR_RETURN_IF_ERROR(CheckParam(engine, param));
+  const Bytes size = GradBytes(engine, param);
+  if (bytes != static_cast<size_t>(size.count())) {
+    return InvalidArgument(
+        fmt::format("{} bytes are no gradient of {}, which has {} of {}", bytes,
+                    Quoted(engine.specs[static_cast<size_t>(param)].name),
+                    size.count(), DTypeName(GradDType(engine, param))));
+  }
+  return CopyGrad(engine, param, values);
+}
+
+Status GiveGrads(EngineEntry& engine, const int32_t* params,
+                 void* const* values, size_t count) {
+  if (count > 0 && (params == nullptr || values == nullptr)) {
+    return InvalidArgument("params or values is null; give both");
+  }
+  for (size_t i = 0; i < count; ++i) {
+    CASTOR_RETURN_IF_ERROR(CheckParam(engine, params[i]));
+  }
+  if (engine.dry || !engine.engine->borrows_grads()) {
+    for (size_t i = 0; i < count; ++i) {
+      CASTOR_RETURN_IF_ERROR(CopyGrad(engine, params[i], values[i]));
+    }
+    return OkStatus();
+  }
+  CASTOR_RETURN_IF_ERROR(CheckLane(engine));
+  std::vector<ParamId> ids;
+  std::vector<std::byte*> grads;
+  for (size_t i = 0; i < count; ++i) {
+    ids.emplace_back(params[i]);
+    grads.push_back(static_cast<std::byte*>(values[i]));
+  }
+  return engine.engine->BorrowGrads(ids, grads, engine.in_use.now());
 }
 
 Status Borrow(EngineEntry& engine, int64_t bytes, void** data,
@@ -212,6 +253,11 @@ Status Step(EngineEntry& engine, double lr, castor_step* given) {
   } else {
     CASTOR_RETURN_IF_ERROR(WriteBehindLeases(engine));
     CASTOR_ASSIGN_OR_RETURN(made, engine.engine->Step(lr));
+    // Work on any lane may read what leases show.
+    if (engine.leases > 0) {
+      engine.in_use.Since(0, [&made](Lane& lane) { lane.Wait(made.written); });
+      CASTOR_RETURN_IF_ERROR(engine.in_use.now().status());
+    }
   }
   if (given == nullptr) return OkStatus();
   castor_step step = {};
@@ -308,6 +354,13 @@ int32_t castor_engine_give_grad(castor_engine* engine, int32_t param,
                                 const void* values, size_t bytes) {
   return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
     return castor::c_api::GiveGrad(its, param, values, bytes);
+  });
+}
+
+int32_t castor_engine_give_grads(castor_engine* engine, const int32_t* params,
+                                 void* const* values, size_t count) {
+  return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
+    return castor::c_api::GiveGrads(its, params, values, count);
   });
 }
 

@@ -63,7 +63,23 @@ void GradientNorm::AddOnDevice(ChunkId chunk, ShardRange range,
   });
 }
 
+void GradientNorm::AddBorrowed(ParamId param) {
+  CASTOR_CHECK(memory_.norm_slot().valid());
+  memory_.device().AddSquares(
+      memory_.device_lane(), progress_.params[param.index()].borrowed,
+      model_.param(param).spec.dtype, model_.param(param).size,
+      reinterpret_cast<uint64_t*>(memory_.norm_slot().data));
+}
+
 void GradientNorm::Count(ChunkId chunk) {
+  if (model_.borrows_grads()) {
+    for (const ParamId param : model_.layout->chunk(chunk).params) {
+      if (progress_.params[param.index()].borrowed != nullptr) {
+        AddBorrowed(param);
+      }
+    }
+    return;
+  }
   const StateKind kind = StateKind::kGrad;
   HomePass pass;
   pass.chunk = chunk;

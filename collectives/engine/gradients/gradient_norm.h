@@ -51,7 +51,9 @@ class GradientNorm {
   // the device's lane, to the device's sum.
   void AddOnHost(ChunkId chunk, ShardRange range, const std::byte* data);
   void AddOnDevice(ChunkId chunk, ShardRange range, const std::byte* data);
-  // Queues that for the gradient at home.
+  // Queues that for a gradient in the trainer's memory.
+  void AddBorrowed(ParamId param);
+  // Queues that for the gradient at home, or for those that are borrowed.
   void Count(ChunkId chunk);
 
   // Something may be in the norm twice: the next sum counts all anew.

@@ -266,12 +266,16 @@ void GradientReducer::ForgetStep() {
   EndMicroBatch();
   for (ParamProgress& param : progress_.params) {
     param.used = param.overwritten = false;
+    param.borrowed = nullptr;
   }
 }
 
 void GradientReducer::EndStep() {
   grads_.assign(grads_.size(), ChunkGrad());
-  for (ParamProgress& param : progress_.params) param.used = false;
+  for (ParamProgress& param : progress_.params) {
+    param.used = false;
+    param.borrowed = nullptr;
+  }
 }
 
 void GradientReducer::Close() {

@@ -9,7 +9,9 @@
 // or updates at once. Only this class opens and closes gradients in the memory
 // manager. LateGradients says when a chunk is reduced. Owner thread only.
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "chunk/base/ids.h"
@@ -76,6 +78,10 @@ class GradientReducer {
   void ForgetStep();
   // Work on what is open is over.
   void Close();
+
+  // Of an engine that borrows: gradients that stay where the trainer has them.
+  Status Borrow(std::span<const ParamId> params,
+                std::span<std::byte* const> grads, Lane& lane);
 
   // In place of parameters (GradMode::kReuse).
   Status RequireNotOverwritten(ParamId param) const;

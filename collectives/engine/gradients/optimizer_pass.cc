@@ -58,6 +58,11 @@ UpdateWork OptimizerPass::MakeWork(ChunkId chunk, ShardRange range,
     UpdateWork::Piece piece;
     piece.segment = segment;
     piece.update = progress_.params[segment.param.index()].used;
+    if (std::byte* const borrowed =
+            progress_.params[segment.param.index()].borrowed) {
+      piece.grad =
+          borrowed + BytesOf(Elements(segment.begin), work.grad_dtype).count();
+    }
     piece.cuts = !param.spec.whole;
     piece.step = step;
     if (program_update_ != nullptr) {
@@ -123,7 +128,7 @@ double OptimizerPass::AveragingFactor() const {
 
 Status OptimizerPass::UpdateAll(const std::vector<ChunkId>& with_gradient,
                                 const Trace& next_step, float factor, double lr,
-                                Status* skipped) {
+                                StepUpdates* made) {
   for (size_t p = 0; p < scalars_.updates.size(); ++p) {
     const ChunkId chunk = model_.layout->places()[p].chunk;
     const bool early = chunk.valid() && updated(chunk);
@@ -140,14 +145,14 @@ Status OptimizerPass::UpdateAll(const std::vector<ChunkId>& with_gradient,
     if (!updated(chunk)) Update(chunk, factor, lr);
     if (model_.sharding.refreshes()) gathers_.Refresh(chunk);
   }
-  *skipped = FinishProgramUpdate();
+  made->skipped = FinishProgramUpdate();
   CASTOR_RETURN_IF_ERROR(health_.status());
-  // A lease that outlives the step shows what is updated: all of it.
+  std::vector<Event> written;
   for (const ChunkId chunk : with_gradient) {
     if (!gathers_.held_at_home(chunk)) continue;
-    CASTOR_RETURN_IF_ERROR(
-        memory_.store().written(chunk, StateKind::kParam).Wait());
+    written.push_back(memory_.store().written(chunk, StateKind::kParam));
   }
+  made->written = AllOf(written);
   return OkStatus();
 }
 

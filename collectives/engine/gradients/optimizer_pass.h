@@ -29,6 +29,12 @@
 
 namespace castor::internal {
 
+// How the updates of a step went.
+struct StepUpdates {
+  Status skipped;  // of a program, whose first call changed nothing
+  Event written;   // StepResult::written
+};
+
 class OptimizerPass {
  public:
   OptimizerPass(EngineBase& base, HomePasses& passes, ParamGathers& gathers)
@@ -50,10 +56,10 @@ class OptimizerPass {
   double AveragingFactor() const;
   // Updates all of these chunks that were not updated early, in the order of
   // their next use, and refreshes copies. Waits for a program's calls alone: a
-  // failure of the first of them, before anything changed, is in `skipped`.
+  // failure of the first of them, before anything changed, is in `made`.
   Status UpdateAll(const std::vector<ChunkId>& with_gradient,
                    const Trace& next_step, float factor, double lr,
-                   Status* skipped);
+                   StepUpdates* made);
 
   // Early updates.
   Status BeginEarly(double lr);

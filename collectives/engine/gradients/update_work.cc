@@ -83,7 +83,7 @@ OptimizerBuffers UpdateWork::BuffersOf(const Piece& piece) const {
   const int64_t at = piece.segment.offset;
   const int64_t size = DTypeBits(dtype) / 8;
   OptimizerBuffers buffers;
-  buffers.grad = GradAt(at);
+  buffers.grad = GradAt(piece, 0);
   buffers.grad_dtype = grad_dtype;
   buffers.param = Floats(master != nullptr ? master : param) + at;
   buffers.exp_avg = StateAt(0, at);
@@ -136,7 +136,7 @@ std::vector<std::vector<UpdateRun>> UpdateWork::Calls(int64_t most) const {
       run.step = piece.step;
       run.lr = piece.lr;
       run.values = Floats(master != nullptr ? master : param) + at;
-      run.grad = GradAt(at);
+      run.grad = GradAt(piece, done);
       for (size_t i = 0; i < states.size(); ++i) {
         run.states[i] = reinterpret_cast<float*>(StateAt(i, at));
       }

@@ -56,6 +56,8 @@ struct UpdateWork {
   struct Piece {
     Segment segment;
     bool update = false;  // no rank had a gradient: left as it was
+    // The segment's gradient, where that is borrowed; null: in the chunk's.
+    std::byte* grad = nullptr;
     // Of Castor's own updates.
     OptimizerScalars scalars;
     MomentRounding rounding;
@@ -92,8 +94,11 @@ struct UpdateWork {
  private:
   OptimizerBuffers BuffersOf(const Piece& piece) const;
   std::byte* StateAt(size_t index, int64_t at) const;
-  std::byte* GradAt(int64_t at) const {
-    return grad + at * DTypeBits(grad_dtype) / 8;
+  // `done`: from the beginning of the piece.
+  std::byte* GradAt(const Piece& piece, int64_t done) const {
+    std::byte* const begin = piece.grad != nullptr ? piece.grad : grad;
+    const int64_t at = piece.grad != nullptr ? 0 : piece.segment.offset;
+    return begin + (at + done) * DTypeBits(grad_dtype) / 8;
   }
   void Restore(Device& device, Lane& lane, const Segment& segment) const;
   // A window on low-precision parameters is written whole: what is not updated

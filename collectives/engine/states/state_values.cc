@@ -137,9 +137,10 @@ Status StateValues::ReadGrad(ParamId param, std::span<float> out) const {
     std::fill(out.begin(), out.end(), 0.0f);
     return OkStatus();
   }
-  return Read(param, StateKind::kGrad,
-              static_cast<float>(optimizer_.AveragingFactor()), out,
-              "read gradient");
+  const auto average = static_cast<float>(optimizer_.AveragingFactor());
+  return model_.borrows_grads()
+             ? ReadBorrowed(param, average, out)
+             : Read(param, StateKind::kGrad, average, out, "read gradient");
 }
 
 Status StateValues::Read(ParamId param, StateKind kind, float factor,
@@ -314,7 +315,9 @@ Status StateValues::WriteGrad(ParamId param, std::span<const float> values,
   std::transform(values.begin(), values.end(), sums.begin(), [&](float value) {
     return static_cast<float>(value / factor);
   });
-  CASTOR_RETURN_IF_ERROR(Overwrite(param, StateKind::kGrad, sums));
+  CASTOR_RETURN_IF_ERROR(model_.borrows_grads()
+                             ? WriteBorrowed(param, sums)
+                             : Overwrite(param, StateKind::kGrad, sums));
   if (model_.counts_norm()) CASTOR_RETURN_IF_ERROR(norm_.CountAnew());
   progress_.params[param.index()].used = used;
   return health_.status();
@@ -322,9 +325,16 @@ Status StateValues::WriteGrad(ParamId param, std::span<const float> values,
 
 Status StateValues::DropGrad(ParamId param) {
   CASTOR_CHECK(param.valid() && param.index() < model_.params.size());
+  if (model_.borrows_grads() &&
+      progress_.params[param.index()].borrowed == nullptr) {
+    return RequireReduced(
+        param, static_cast<size_t>(model_.param(param).size.count()), "drop");
+  }
   const std::vector<float> zeros(
       static_cast<size_t>(model_.param(param).size.count()));
-  return WriteGrad(param, zeros, false);
+  CASTOR_RETURN_IF_ERROR(WriteGrad(param, zeros, false));
+  progress_.params[param.index()].borrowed = nullptr;
+  return OkStatus();
 }
 
 Status StateValues::Overwrite(ParamId param, StateKind kind,
@@ -363,8 +373,10 @@ Result<ParamId> StateValues::FirstNotFinite() const {
       continue;
     }
     values.resize(static_cast<size_t>(model_.params[p].size.count()));
-    CASTOR_RETURN_IF_ERROR(
-        Read(param, StateKind::kGrad, 1.0f, values, "find what overflows"));
+    CASTOR_RETURN_IF_ERROR(model_.borrows_grads()
+                               ? ReadBorrowed(param, 1.0f, values)
+                               : Read(param, StateKind::kGrad, 1.0f, values,
+                                      "find what overflows"));
     if (!std::all_of(values.begin(), values.end(),
                      [](float value) { return std::isfinite(value); })) {
       return param;

@@ -72,6 +72,9 @@ class StateValues {
   // its chunk and from all ranks. REQUIRES: it is in a chunk.
   Status Read(ParamId param, StateKind state, float factor,
               std::span<float> out, std::string_view what) const;
+  // The same of gradients in the trainer's memory.
+  Status ReadBorrowed(ParamId param, float factor, std::span<float> out) const;
+  Status WriteBorrowed(ParamId param, std::span<const float> sums);
   // This rank's part of them, in place of what the state has: all of it, or
   // what differs in the parameter's own type. REQUIRES: the store has it.
   Status Overwrite(ParamId param, StateKind kind, std::span<const float> values,

@@ -66,6 +66,7 @@ static atomic_int failures = 0;
   X(castor_engine_grad)              \
   X(castor_engine_grad_ready)        \
   X(castor_engine_give_grad)         \
+  X(castor_engine_give_grads)        \
   X(castor_engine_borrow)            \
   X(castor_memory_lease_release)     \
   X(castor_engine_step)              \

@@ -21,6 +21,7 @@
 #include "gtest/gtest.h"
 #include "offload/record/record_reader.h"
 #include "tests/collectives/c_api/c_engine.h"
+#include "tests/support/aligned_bytes.h"
 #include "tests/support/temp_dir.h"
 #include "tools/report/statistics/run_statistics.h"
 
@@ -153,6 +154,62 @@ TEST(EngineTest, RefusesAGradientThatIsNone) {
                castor_engine_give_grad(engine.get(), 0, values.data(), bytes));
   EXPECT_GIVES(CASTOR_FAILED_PRECONDITION,
                castor_engine_give_grad(engine.get(), 0, values.data(), bytes));
+}
+
+// One call with all gradients, copied or read where they are, gives the weights
+// that single calls give.
+TEST(EngineTest, TakesManyGradientsInOneCall) {
+  std::vector<uint64_t> digests;
+  for (const char* const borrows : {"false", "true"}) {
+    for (const bool at_once : {false, true}) {
+      const CWorld world(1);
+      const std::string config =
+          std::string(R"({"device_budget_bytes": "1MiB", "borrow_grads": )") +
+          borrows + "}";
+      const CEngine engine(world, 0, 4, config.c_str());
+      castor_held held = {};
+      std::vector<int32_t> ids = {0, 1, 2, 3};
+      held.params = held.grads = ids.data();
+      held.param_count = held.grad_count = ids.size();
+      castor_seal_options seal = CASTOR_INIT(castor_seal_options);
+      seal.held = &held;
+      seal.held_count = 1;
+      ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), &seal));
+      const AlignedBytes grads(Bytes(4 * CEngine::kElements * 4));
+      auto* const floats = reinterpret_cast<float*>(grads.data());
+      for (int64_t i = 0; i < 4 * CEngine::kElements; ++i) {
+        floats[i] = static_cast<float>(i % 7 - 3);
+      }
+      std::vector<void*> values;
+      for (const int32_t id : ids) {
+        values.push_back(floats + id * CEngine::kElements);
+      }
+      ASSERT_GIVES(CASTOR_OK, castor_engine_begin_micro_batch(engine.get(), 1));
+      EXPECT_GIVES(
+          CASTOR_INVALID_ARGUMENT,
+          castor_engine_give_grads(engine.get(), nullptr, values.data(), 4));
+      const int32_t none = 4;
+      EXPECT_GIVES(
+          CASTOR_INVALID_ARGUMENT,
+          castor_engine_give_grads(engine.get(), &none, values.data(), 1));
+      if (at_once) {
+        ASSERT_GIVES(CASTOR_OK,
+                     castor_engine_give_grads(engine.get(), ids.data(),
+                                              values.data(), 4));
+      } else {
+        for (size_t i = 0; i < ids.size(); ++i) {
+          ASSERT_GIVES(CASTOR_OK, castor_engine_give_grads(
+                                      engine.get(), &ids[i], &values[i], 1));
+        }
+      }
+      const bool has_home = InfoOf(engine, 0).homes[CASTOR_GRAD] >= 0;
+      EXPECT_EQ(has_home, std::string(borrows) == "false");
+      ASSERT_GIVES(CASTOR_OK, castor_engine_step(engine.get(), 0.1, nullptr));
+      digests.push_back(DigestOf(engine));
+    }
+  }
+  EXPECT_THAT(digests, Each(digests.front()));
+  EXPECT_NE(digests.front(), 0u);
 }
 
 TEST(EngineTest, WhatItTellsOfAParameterStaysWhileOthersCome) {
