@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Optional
 
@@ -43,20 +44,34 @@ def places_in(modules: Iterable[nn.Module], of: dict[int, Param]) -> list[Place]
 class ModuleHooks:
     """Those of one module. A copy of the module is plain, and its hooks do nothing."""
 
-    __slots__ = ("_entered", "_levels", "_on_gpu", "_places", "_runtime", "_unit")
+    __slots__ = ("_entered", "_handles", "_levels", "_module", "_on_gpu", "_places", "_runtime", "_unit")
 
     def __init__(self, runtime: Optional[Owner], unit: Optional[Unit], places: Sequence[Place] = ()) -> None:
         """`unit`: parameters that the module needs, its own as a rule. `places`: where a forward finds them. No runtime: of a copy."""
         self._runtime = runtime
         self._unit = unit
         self._places = places
+        self._module: Any = None  # a weak reference
+        self._handles: list[Any] = []
         self._entered = 0
         self._levels = 1  # calls from the outermost module's, in the last use
         self._on_gpu = runtime is not None and runtime.device.follow is not None
 
     def add_to(self, module: nn.Module) -> None:
-        module.register_forward_pre_hook(self.before, prepend=True)
-        module.register_forward_hook(self.after, always_call=True)
+        self._module = weakref.ref(module)
+        self.add()
+
+    def add(self) -> None:
+        """Again, to the same module."""
+        module = self._module()
+        if module is not None:
+            self._handles = [module.register_forward_pre_hook(self.before, prepend=True), module.register_forward_hook(self.after, always_call=True)]
+
+    def remove(self) -> None:
+        """Until `add`."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
 
     @whole
     @uncompiled
@@ -66,11 +81,10 @@ class ModuleHooks:
             return
         uses = runtime.uses
         inside = runtime.depth > 0 and (self._is_called_inside() or runtime.is_inside())
-        if inside and unit is not None and unit.kept and uses.stays and not runtime.values.unsettled and (uses.stays_for_good or not is_watched()):
+        if inside and unit is not None and unit.kept and uses.stays and not runtime.values.unsettled and not is_watched():
             # As below, for a module inside another: most calls are of these.
             uses.begin_kept(unit, not runtime.backward and not runtime.evaluating)
-            if not uses.stays_for_good:
-                self._show()
+            self._show()
             if runtime.backward:
                 runtime.runs_again(unit)
             runtime.depth += 1
@@ -79,11 +93,13 @@ class ModuleHooks:
         if self._on_gpu:
             refuse_cuda_graphs()
         runtime.enter(sys._getframe(1), inside)
+        if runtime.residents.active:
+            self._entered += 1
+            return
         try:
             if unit is not None:
                 uses.begin(unit, not runtime.backward and not runtime.evaluating)
-                if not uses.stays_for_good:
-                    self._show()
+                self._show()
                 if runtime.backward:
                     runtime.runs_again(unit)
         except BaseException:
@@ -100,9 +116,9 @@ class ModuleHooks:
         runtime, unit = self._runtime, self._unit
         assert runtime is not None
         self._entered -= 1
-        if unit is not None:
+        if unit is not None and not runtime.residents.active:
             uses = runtime.uses
-            if self._entered == 0 and not uses.stays_for_good:
+            if self._entered == 0:
                 self._hide()
             uses.end(unit, own=True)
             if runtime.depth > 1 and unit.kept:

@@ -17,6 +17,7 @@ from castor._engine import Engine
 from castor._interrupts import uninterrupted
 from castor.errors import InvalidArgument
 from castor.torch._machine._device import Viewer
+from castor.torch._torch_internals import plain_functions
 
 # Two training forwards, or as many other uses: looking at all bytes takes time, on a GPU the host's as well.
 WATCHED, TRAINING_FORWARD = 32, 16
@@ -38,6 +39,7 @@ class Owner(Protocol):
     # Other parts.
     leases: Any
     uses: Any
+    residents: Any
     blocks: Any
     check: Any
     gradients: Any
@@ -67,6 +69,9 @@ class Owner(Protocol):
     params: list[Param]
     holes: dict[torch.dtype, Tensor]
     held: Any
+    module_hooks: list[Any]
+    replacements: Any
+    backward_done: bool
 
     def acquire(self, unit: Unit) -> list[Tensor]: ...
     def runs_again(self, unit: Unit) -> None: ...
@@ -74,6 +79,7 @@ class Owner(Protocol):
     def enter(self) -> None: ...
     def leave(self, result: Any) -> None: ...
     def flush(self) -> None: ...
+    def begin_micro_batch(self) -> None: ...
     def backward_begins(self, _gradient: Any = None) -> None: ...
     def has_gradients(self) -> bool: ...
     def has_gradient(self, p: Param) -> bool: ...
@@ -97,8 +103,8 @@ class Param:
     """What Castor knows of one parameter."""
 
     __slots__ = (
-        "again", "alias", "block", "digest", "dtype", "elements", "format", "frozen", "given", "grad_view", "group", "hole", "kept", "marks", "name", "number", "outline", "pins",
-        "plain", "ready", "runtime", "sample", "seen", "shape", "state", "streams", "tensor", "unit", "uses", "values", "version", "view", "watched", "where",
+        "again", "alias", "block", "digest", "dtype", "elements", "format", "frozen", "given", "grad_view", "group", "has_master", "hole", "hook", "kept", "marks", "name", "number",
+        "outline", "pins", "plain", "ready", "runtime", "sample", "seen", "shape", "state", "streams", "take", "tensor", "unit", "uses", "values", "version", "view", "watched", "where",
     )
 
     def __init__(self, runtime: Owner, name: str, tensor: torch.nn.Parameter, dtype: torch.dtype, group: str, frozen: bool) -> None:
@@ -108,6 +114,7 @@ class Param:
         self.plain = type(tensor)  # the class of aliases while they are in use
         self.shape = tensor.shape
         self.dtype = dtype
+        self.has_master = dtype is not torch.float32
         self.elements = tensor.numel()
         # Of copies that leave the chunk; inside, values are row-major.
         self.format = _format_of(tensor)
@@ -122,6 +129,8 @@ class Param:
         self.kept = False  # it is
         self.streams: set[int] = set()  # which have a lease of what is kept
         self.grad_view: Viewer  # over its gradient's
+        self.take: Callable[[Tensor], None]  # takes its gradient from autograd
+        self.hook: Any = None  # of autograd's, while that calls `take`
         self.unit: Unit
         self.block: Optional[Unit] = None  # with which it comes and goes, where ranks may differ inside
         self.pins = 0  # uses under way
@@ -136,6 +145,11 @@ class Param:
         self.uses = 0  # since the last backward ended
         self.given = -1  # the micro-batch that has had its gradient
         self.ready = False  # whether that is handed back
+
+    def storage_at(self) -> int:
+        """Where the storage begins that the parameter has, if any."""
+        with plain_functions():
+            return self.tensor.untyped_storage().data_ptr()
 
     def write(self, values: Tensor) -> None:
         """Whole values into its chunk. All ranks write the same."""

@@ -52,6 +52,7 @@ class Opening:
             "host_budget_bytes": self.budgets.host,
             "average_micro_batches": False,
             "own_lease_ends": True,
+            "borrow_grads": self._may_reside(),
             "optimizer": rule.config(),
             "groups": rule.groups(),
         }
@@ -84,23 +85,27 @@ class Opening:
         uses = moments_of(uses_of(model, trained, units=units, ignore=[module() for module in self._ignore], ranks=runtime.engine.world.size))
         return [([numbers[t] for t in use.hold if t in numbers], [numbers[t] for t in use.grads]) for use in uses]
 
+    def _may_keep_views(self) -> bool:
+        """A record has each use. A chunk that is updated in the backward, or has its gradients in the place of its parameters, is not to be held then. With
+        poison each use has a copy of its own."""
+        return not self._updates_early and not _record.records() and self._config.get("grad_mode") != "reuse" and not self._config.get("poison")
+
+    def _may_reside(self) -> bool:
+        """Of one rank. Gradients at parameters are added up in their own type, and nobody has divided them by a loss scale."""
+        return self._may_keep_views() and self._config.get("grad_mode", "separate") == "separate" and not self._initial_scale and "loss_scale" not in self._config
+
     def place(self, runtime: Owner) -> None:
         """Behind a seal: whether the first step shows where states are best, and whether parameters keep views."""
         placement = Placement(runtime, self.budgets)
         runtime.placement = placement if placement.watches else None
-        # A record has each use, and a chunk that is updated in the backward, or has its gradients in the place of its parameters, is not to be held then.
-        # With poison each use has a copy of its own.
         uses, ranks = runtime.uses, runtime.engine.world.size
-        uses.may_stay = (not self._updates_early and not _record.records() and self._config.get("grad_mode") != "reuse" and not self._config.get("poison")
-                         and (ranks == 1 or self._config.get("stage", self._stage) < 3))
+        uses.may_stay = self._may_keep_views() and (ranks == 1 or self._config.get("stage", self._stage) < 3)
         uses.stays = False  # where a placement after the first step chooses
-        if self.budgets.fits:
-            uses.choose()
-        # Nobody moves what is all in the host's memory, and fp32 has no other master.
-        on_processor = not isinstance(runtime.device, Gpu)
-        uses.stays_for_good = uses.stays and ranks == 1 and on_processor and all(p.dtype is torch.float32 for p in runtime.params)
+        runtime.residents.allow(self._may_reside() and ranks == 1)
         for p in runtime.params:
-            p.watched = 0 if uses.stays_for_good else WATCHED
+            p.watched = WATCHED
+        if self.budgets.fits:
+            runtime.choose_residents()
 
 
 def _resident_bytes(params: Iterable[tuple[int, torch.dtype, bool]], states: int) -> int:

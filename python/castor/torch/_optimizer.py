@@ -25,6 +25,7 @@ from castor.torch._optimizers._states import States
 from castor.torch._parameters._ignored import norm_of, scale
 from castor.torch._regroup import regroup
 from castor.torch._runtime import Runtime
+from castor.torch._torch_internals import plain_functions
 
 log = logging.getLogger("castor")
 _NO_LIMIT = 1e300  # of a norm
@@ -111,6 +112,8 @@ class CastorOptimizer(torch.optim.Optimizer):
     def _update_alone(self) -> None:
         runtime = self.runtime
         self.follow_groups()
+        runtime.residents.gradients.hand_over()
+        runtime.residents.find_writes()
         if not runtime.in_step:
             runtime.flush()
             runtime.given.settle()
@@ -221,8 +224,7 @@ class CastorOptimizer(torch.optim.Optimizer):
         """Drops gradients that no step has used."""
         with self.runtime.turn:
             self.runtime.forget_backward_that_failed()
-            if self.runtime.has_gradients():
-                self.runtime.abandon()
+            self.runtime.drop_gradients()
 
     @uncompiled
     def backward(self, loss: torch.Tensor, **arguments: Any) -> None:
@@ -244,6 +246,7 @@ class CastorOptimizer(torch.optim.Optimizer):
         if self.runtime.updates_early:
             raise FailedPrecondition("update_in_backward=True updates before the norm is known: leave it away, or do not clip")
         self.runtime.leases.end_those_over()
+        self.runtime.residents.gradients.hand_over()
         device = self.runtime.device.torch_device
         others = self.runtime.ignored.tensors if beside is None else beside
         norm = norm_of(others)
@@ -279,7 +282,7 @@ class CastorOptimizer(torch.optim.Optimizer):
         return self._grouping.ordered
 
     def _params(self) -> list[Param]:
-        with torch._C.DisableTorchFunctionSubclass():
+        with plain_functions():
             return [self.runtime.by_tensor[id(tensor)] for group in self.param_groups for tensor in group["params"]]
 
     def _numbered_groups(self) -> list[dict[str, Any]]:

@@ -9,22 +9,22 @@ import functools
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any, NamedTuple, Optional
 
 import torch
-from torch._functorch import eager_transforms, vmap
-from torch.autograd.function import FunctionCtx, _SingleLevelFunction
 
+from castor.torch import _clip
 from castor.torch._autograd._check import checked
 from castor.torch._autograd._saves import without_castors_hooks
-from castor.torch._parameters._guards import refuse_torchscript
+from castor.torch._parameters._guards import refuse_grad_scaler, refuse_torchscript
 from castor.torch._parameters._params import ChunkedParameter, UsedParameter, without_stale
 from castor.torch._parameters._values import collect
+from castor.torch._torch_internals import add_batch_dim, asked_functions, FunctionBase, FunctionContext, functions_are_asked, grad_fn_or_grad_acc, graph_task, place_of, plain_functions, run_backward, script_module, wrap_for_gradient
 
 _plain_apply: Any = vars(torch.autograd.Function)["apply"]
-_plain_save: Any = FunctionCtx.save_for_backward
+_plain_save: Any = getattr(FunctionContext, "save_for_backward", None)
 _LOOKED_INTO = {ChunkedParameter, UsedParameter, list, tuple, dict}
 
 
@@ -43,7 +43,7 @@ def _apply(cls: Any, *arguments: Any, **keywords: Any) -> Any:
 def _single_level_apply(cls: Any, *arguments: Any, **keywords: Any) -> Any:
     if _may_have_names(arguments):
         return _apply(cls, *arguments, **keywords)
-    return super(_SingleLevelFunction, cls).apply(*arguments, **keywords)
+    return super(FunctionBase, cls).apply(*arguments, **keywords)
 
 
 def _may_have_names(arguments: tuple) -> bool:
@@ -82,7 +82,6 @@ def _disable_saved_tensors_hooks(message: str) -> Iterator[None]:
         yield
 
 
-_plain_backward = torch.autograd.graph._engine_run_backward
 
 
 class _Backward(NamedTuple):
@@ -112,11 +111,11 @@ def backward_under_way() -> tuple[FrameType, int]:
 def _run_backward(*arguments: Any, **keywords: Any) -> Any:
     """A model has its turn to the end of the backward that reached it, however the backward ends."""
     me = threading.get_ident()
-    outermost = _outermost(me) if torch._C._current_graph_task_id() != -1 else None
+    outermost = _outermost(me) if graph_task() != -1 else None
     owners = _alive()
     if outermost is None:
         for owner in owners:
-            owner.wait_for_backward()
+            owner.outermost_backward_begins()
     one = _Backward(sys._getframe(), me, outermost)
     _backwards.append(one)
     try:
@@ -127,16 +126,16 @@ def _run_backward(*arguments: Any, **keywords: Any) -> Any:
     finally:
         _backwards.remove(one)
         for owner in owners:
-            owner.backward_is_over(one.frame)
+            owner.backward_is_over(one.frame, outermost is None)
         del one  # a frame that refers to itself would keep its arguments
 
 
 def _drop_the_rest() -> None:
     """What an exception has left of a backward stays in its thread, with what autograd has saved, until the thread's next one begins or Python is gone."""
-    if torch._C._current_graph_task_id() == -1:
+    if graph_task() == -1:
         with torch.enable_grad():
             nothing = torch.zeros((), requires_grad=True, device="cpu").clone()
-        _plain_backward((nothing,), (torch.ones((), device="cpu"),), False, False, (), allow_unreachable=True, accumulate_grad=True)
+        run_backward((nothing,), (torch.ones((), device="cpu"),), False, False, (), allow_unreachable=True, accumulate_grad=True)
 
 
 def _checked_backward(owners: list[Any], *arguments: Any, **keywords: Any) -> Any:
@@ -145,28 +144,24 @@ def _checked_backward(owners: list[Any], *arguments: Any, **keywords: Any) -> An
         if owner.check.due:
             break
     else:
-        if torch._C._is_torch_function_enabled():
-            return _plain_backward(*arguments, **keywords)
+        if functions_are_asked():
+            return run_backward(*arguments, **keywords)
     # Who was given names has called this with their functions turned off, and a backward may compute forwards again.
-    with checked(owners), torch._C._EnableTorchFunction():
-        return _plain_backward(*arguments, **keywords)
-
-
-_plain_node: Any = torch.autograd.graph._get_grad_fn_or_grad_acc
+    with checked(owners), asked_functions():
+        return run_backward(*arguments, **keywords)
 
 
 def _grad_fn_or_grad_acc(tensor: Any) -> Any:
     """Of a parameter, which graphs have by its name."""
     if type(tensor) is UsedParameter:
         tensor = tensor._castor.tensor
-    with torch._C.DisableTorchFunctionSubclass() if type(tensor) is ChunkedParameter else contextlib.nullcontext():
-        return _plain_node(tensor)
+    with plain_functions() if type(tensor) is ChunkedParameter else contextlib.nullcontext():
+        return grad_fn_or_grad_acc(tensor)
 
 
 def _with_values(function: Callable[..., Any]) -> Callable[..., Any]:
     """Of functions that take a tensor into a transform without asking ``__torch_function__``."""
 
-    @functools.wraps(function)
     def take(tensor: Any, *arguments: Any, **keywords: Any) -> Any:
         return function(_value_of(tensor), *arguments, **keywords)
 
@@ -181,30 +176,46 @@ def _has_torch_function(arguments: Any) -> bool:
     return _plain_has([argument for argument in arguments if type(argument) is not ChunkedParameter])
 
 
-_plain_script = torch.jit._recursive.create_script_module
-
-
 def _create_script_module(module: Any, *arguments: Any, **keywords: Any) -> Any:
     """TorchScript would compile the hooks of a wrapped model, and says what it cannot compile of them. A trace meets the forward, which says whether it serves."""
     if not keywords.get("is_tracing", False) and any(isinstance(parameter, ChunkedParameter) for parameter in module.parameters()):
         refuse_torchscript()
-    return _plain_script(module, *arguments, **keywords)
+    return script_module(module, *arguments, **keywords)
 
 
-_PATCHES: tuple[tuple[Any, str, Any], ...] = (
-    (torch.autograd.Function, "apply", classmethod(_apply)),
+_plain_unscale = torch.amp.GradScaler.unscale_
+
+
+def _unscale(self: Any, optimizer: Any) -> None:
+    """Gradients in chunks are divided by the engine's own loss scale."""
+    if self.is_enabled() and getattr(optimizer, "_castor_ready", False):
+        refuse_grad_scaler()
+    _plain_unscale(self, optimizer)
+
+
+def _there(patches: Iterable[tuple[str, Any]]) -> Iterator[tuple[Any, str, Any]]:
+    for name, ours in patches:
+        place = place_of(name)
+        if place is not None:
+            yield (*place, ours)
+
+
+# What has the part, its name there, and what is there instead.
+_PATCHES = tuple(_there((
+    ("Function.apply", classmethod(_apply)),
     # Which ``Function.apply`` calls in torches whose own is of Python, where scripts have kept that of a class.
-    (_SingleLevelFunction, "apply", classmethod(_single_level_apply)),
-    (FunctionCtx, "save_for_backward", _save_for_backward),
-    (torch.autograd.graph, "disable_saved_tensors_hooks", _disable_saved_tensors_hooks),
-    (torch.autograd.graph, "_engine_run_backward", _run_backward),
-    (torch.autograd, "_engine_run_backward", _run_backward),  # where it is called by torch.autograd.backward and grad
-    (torch.autograd.graph, "_get_grad_fn_or_grad_acc", _grad_fn_or_grad_acc),
-    (eager_transforms, "_wrap_tensor_for_grad", _with_values(eager_transforms._wrap_tensor_for_grad)),
-    (torch.overrides, "has_torch_function", _has_torch_function),
-    (torch.jit._recursive, "create_script_module", _create_script_module),
-    (vmap, "_add_batch_dim", _with_values(vmap._add_batch_dim)),
-)
+    ("FunctionBase.apply", classmethod(_single_level_apply)),
+    ("save_for_backward", _save_for_backward),
+    ("disable_saved_tensors_hooks", _disable_saved_tensors_hooks),
+    ("run_backward", _run_backward),
+    ("run_backward of autograd", _run_backward),  # where it is called by torch.autograd.backward and grad
+    ("grad_fn_or_grad_acc", _grad_fn_or_grad_acc),
+    ("wrap_for_gradient", _with_values(wrap_for_gradient)),
+    ("add_batch_dim", _with_values(add_batch_dim)),
+    ("has_torch_function", _has_torch_function),
+    ("GradScaler.unscale_", _unscale),
+    ("script_module", _create_script_module),
+)))
 _owners: list[weakref.ref[Any]] = []
 _before: list[Any] = []  # what was there, or _NOTHING
 _NOTHING = object()
@@ -223,6 +234,7 @@ def hold(owner: Any) -> None:
         _before.extend(vars(place).get(name, _NOTHING) for place, name, _ in _PATCHES)
         for place, name, ours in _PATCHES:
             setattr(place, name, ours)
+        _replace_clip(_clip.plain_clip, _clip.clip_grad_norm_)
 
 
 def let_go(owner: Any) -> None:
@@ -238,3 +250,11 @@ def let_go(owner: Any) -> None:
         else:
             setattr(place, name, before)
     _before.clear()
+    _replace_clip(_clip.clip_grad_norm_, _clip.plain_clip)
+
+
+def _replace_clip(one: Any, other: Any) -> None:
+    """In torch, and in each loaded module that has taken the function from there by its name."""
+    for module in list(sys.modules.values()):
+        if module is not _clip and getattr(module, "__dict__", {}).get("clip_grad_norm_") is one:
+            setattr(module, "clip_grad_norm_", other)

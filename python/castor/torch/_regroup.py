@@ -24,6 +24,7 @@ from castor.torch._machine._budgets import Budgets
 from castor.torch._model import Owner, Param
 from castor.torch._optimizers._rule import Groups, Rule
 from castor.torch._parameters._params import DTYPES, OWN_GRAD
+from castor.torch._torch_internals import plain_functions
 
 
 class _Before(NamedTuple):
@@ -74,9 +75,9 @@ def regroup(runtime: Owner, rule: Rule, before: Groups, groups: Groups, thawed: 
         runtime.engine.load(folder, begin_missing=True)
         new.take_rest(rest)
         for p in thawed:
-            with torch._C.DisableTorchFunctionSubclass():
+            with plain_functions():
                 OWN_GRAD.__set__(p.tensor, None)
-                p.tensor.register_post_accumulate_grad_hook(runtime.gradients.hook(p))
+                runtime.gradients.attend(p)
         runtime.ignored.leave([p.tensor for p in runtime.params if p.frozen])
         _finish(runtime)
     return new
@@ -98,7 +99,7 @@ def _folder(runtime: Owner) -> Iterator[str]:
 
 def _close(runtime: Owner) -> None:
     """FailedPrecondition, with the engine as it was, where somebody keeps a tensor over a parameter, on any rank."""
-    runtime.uses.drop()
+    runtime.let_go()
     try:
         runtime.engine.close()
         return

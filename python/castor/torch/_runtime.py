@@ -37,12 +37,13 @@ from castor.torch._parameters._given import Given
 from castor.torch._parameters._guards import Replacements, refuse_torchscript
 from castor.torch._parameters._ignored import Ignored
 from castor.torch._parameters._leases import Leases
+from castor.torch._parameters._residents import Residents
 from castor.torch._parameters._uses import Uses
 from castor.torch._parameters._values import Values, replaced
+from castor.torch._torch_internals import graph_task, queue_callback
 from castor.torch._turn import Turn, levels_to
 
 log = logging.getLogger("castor")
-_graph_task = torch._C._current_graph_task_id
 
 
 class Runtime:
@@ -84,6 +85,7 @@ class Runtime:
         self.gradients = Gradients(self)
         self.values = Values(self)
         self.uses = Uses(self)
+        self.residents = Residents(self)
         self.given = Given()
         self.gradient_values = GradientValues(self)
         self.several = engine.world.size > 1
@@ -166,7 +168,7 @@ class Runtime:
         """Whether the caller belongs to the backward under way, which other threads may run, and other backwards of other threads beside it."""
         if not self.backward:
             return False
-        task = _graph_task()
+        task = graph_task()
         return task != -1 and (task == self.task or _patches.backward_under_way()[1] == self.turn.thread)
 
     @whole
@@ -185,6 +187,8 @@ class Runtime:
     def _begin_forward(self, frame: FrameType) -> None:
         if self.out_of_memory and self.depth == 0 and not self.evaluating:
             self._recover()
+        if self.residents.active and not self.depth:
+            self.residents.look()
         if self.values.unsettled:
             with unseen():
                 self.values.settle(quickly=self.depth > 0)
@@ -193,10 +197,13 @@ class Runtime:
             return
         if self.given:
             self.given.settle()
-        if torch.jit.is_tracing() and (torch.onnx.is_in_onnx_export() or not self.uses.stays_for_good):
+        if torch.jit.is_tracing() and not self.residents.active:
             refuse_torchscript()
         if self.replacements.added:
             self.replacements.check()
+        if self.residents.active:
+            self.depth = 1
+            return
         if torch.is_grad_enabled():
             if not self.backward and (not self.in_step or self.backward_done):
                 if not self.in_step:
@@ -257,6 +264,8 @@ class Runtime:
             self._autocast_cache = None
         self._saves.end()
         self._pointed_at.clear()
+        if self.residents.active:
+            return
         if self.evaluating:
             self.evaluating = False
             self.flush()
@@ -312,7 +321,7 @@ class Runtime:
 
     @whole
     def backward_begins(self, _gradient: Any = None) -> None:
-        if self.backward and (_graph_task() == self.task or self.is_in_backward()):
+        if self.backward and (graph_task() == self.task or self.is_in_backward()):
             return
         frame, thread = _patches.backward_under_way()
         if self.backward and thread != threading.get_ident() and self.turn.lives():
@@ -326,8 +335,8 @@ class Runtime:
             self.begin_micro_batch()
         self._check_scaled()
         self.backward = True
-        self.task = _graph_task()
-        torch.autograd.Variable._execution_engine.queue_callback(self._backward_ends)
+        self.task = graph_task()
+        queue_callback(self._backward_ends)
 
     def _check_scaled(self) -> None:
         """A loss that nobody scaled would be divided by the loss scale all the same."""
@@ -361,9 +370,15 @@ class Runtime:
             with self.turn:
                 pass
 
+    def outermost_backward_begins(self) -> None:
+        """Of this model or not."""
+        self.wait_for_backward()
+        self.residents.gradients.backward_begins()
+
     @whole
-    def backward_is_over(self, frame: FrameType) -> None:
+    def backward_is_over(self, frame: FrameType, outermost: bool) -> None:
         """`frame`: of a backward that has ended, of this model or not, by an exception or not."""
+        self.residents.gradients.backward_ends(outermost)
         if self.turn.frame is frame:
             try:
                 if self.backward:
@@ -404,10 +419,25 @@ class Runtime:
         """Whether this step has a gradient of the parameter."""
         return self.in_step and p.given > self.before_step
 
+    # Parameters that stay.
+
+    def let_go(self) -> None:
+        """Castor itself has no tensor over a chunk's memory any more."""
+        self.residents.end()
+        self.uses.drop()
+
+    def choose_residents(self) -> None:
+        """Between steps, where homes are new: which parameters stay, and for how long."""
+        self.uses.choose()
+        self.residents.choose()
+        if self.residents.active:
+            self.check.due, self.check.cleared = False, True  # there is no parameter without values
+
     @whole
     def settle(self) -> None:
         """Drops a step of forwards alone: what is done between steps can be done."""
         self.given.settle()
+        self.residents.gradients.hand_over()
         if self.in_step and not self.has_gradients():
             self.abandon()
 
@@ -420,8 +450,16 @@ class Runtime:
             self.gradient_values.forget()
             self.flush()
             self.engine.abandon()
+            self.residents.gradients.forget_all()
             self.optimizer.rule.end(self.optimizer.groups, False)  # which updates in the backward may have begun
         self.in_step = self.backward_done = False
+
+    @whole
+    def drop_gradients(self) -> None:
+        """Of this step, if it has any."""
+        self.residents.gradients.drop()
+        if self.has_gradients():
+            self.abandon()
 
     # Steps.
 
@@ -451,6 +489,8 @@ class Runtime:
 
     def close(self) -> None:
         """Gives all memory back. Waits for no other rank, since a garbage collector calls it: `make_world` ends worlds of several."""
+        self.residents.allow(False)
+        self.residents.end()
         self.uses.keep_none()
         self.given.close()
         _patches.let_go(self)
@@ -469,14 +509,17 @@ class Runtime:
     def weights_changed(self) -> None:
         """What autograd has saved so far is of other weights."""
         self.step_number += 1
+        self.residents.count_changes()
         if self.uses.stays:
             self.uses.values_change()
 
     @whole
     def end_step(self) -> None:
+        self.residents.gradients.forget_all()
         self.gradient_values.forget()
         self.weights_changed()
         self.values.refresh()
+        self.residents.sample()
         for p in self.params:
             p.uses = 0  # of forwards that no backward came for
         self.in_step = self.backward_done = False

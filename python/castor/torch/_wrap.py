@@ -35,6 +35,7 @@ from castor.torch._parameters._leases import floats_at
 from castor.torch._parameters._params import DTYPES, ChunkedParameter
 from castor.torch._parameters._types import Types
 from castor.torch._runtime import Runtime
+from castor.torch._torch_internals import plain_functions
 
 _TIERS = ("device", "host", "nvme")
 _STATES = ("param", "grad", "master")  # and those of the optimizer
@@ -241,7 +242,7 @@ def _refuse_shared_memory(found: Sequence[_Found]) -> None:
     ends: list[tuple[int, int, str]] = []
     for f in found:
         if not f.tensor.is_meta and f.tensor.numel():
-            with torch._C.DisableTorchFunctionSubclass():
+            with plain_functions():
                 begin = f.tensor.data_ptr()
                 last = sum((size - 1) * stride for size, stride in zip(f.tensor.shape, f.tensor.stride()))
             ends.append((begin, begin + (last + 1) * f.tensor.itemsize, f.name))
@@ -314,7 +315,7 @@ def _move_in(runtime: Runtime) -> None:
             p.tensor.data = p.hole
             p.tensor._castor = p  # type: ignore[attr-defined]
             if not p.frozen:
-                p.tensor.register_post_accumulate_grad_hook(runtime.gradients.hook(p))
+                runtime.gradients.attend(p)
             p.tensor.__class__ = ChunkedParameter
 
 

@@ -97,7 +97,7 @@ def test_it_may_be_around_a_whole_training_and_every_kind_of_model(mover: Counti
 
 
 def test_torches_that_do_not_tell_their_hooks_save_activations_too(mover: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_saves, "_top_hooks", None)
+    monkeypatch.setattr(_saves, "top_saving_hooks", None)
     want = train(gpt2, language, TIGHT, steps=3)
     assert not mover.saves
     got = train(gpt2, inside(castor.offload_activations("16MiB", least=1), language), TIGHT, steps=3)

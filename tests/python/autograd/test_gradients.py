@@ -188,7 +188,7 @@ def test_a_gradient_looks_like_one_without_being_read() -> None:
 
 def test_gradients_that_cannot_be_set_are_named() -> None:
     model: Any = Model()
-    model, _ = castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    model, _ = castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), place={"*": "host"})
     with pytest.raises(castor.FailedPrecondition, match="gradient of first.weight is set outside a step"):
         model.first.weight.grad = torch.zeros(16, 8)
     model(torch.ones(2, 8), False).sum().backward()
@@ -210,7 +210,7 @@ def test_gradients_that_are_used_already_are_refused() -> None:
 
 def test_a_read_inside_a_backward_is_refused() -> None:
     model: Any = Model()
-    model, _ = castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    model, _ = castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), place={"*": "host"})
     x = torch.ones(2, 8, requires_grad=True)
     x.register_hook(lambda _: model.last.weight.grad.sum())
     with pytest.raises(castor.FailedPrecondition, match="read it when loss.backward"):

@@ -101,7 +101,7 @@ class Stash(nn.Module):
         self.seen: list[torch.Tensor] = []
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        assert type(self.weight) is nn.Parameter and self.weight.role == "matrix"  # type: ignore[attr-defined]
+        assert isinstance(self.weight, nn.Parameter) and self.weight.role == "matrix"  # type: ignore[attr-defined]
         self.weight.last = x.shape[0]  # type: ignore[attr-defined]
         self.seen.append(self.weight)
         return x @ self.weight

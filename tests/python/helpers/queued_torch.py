@@ -176,18 +176,18 @@ def queued(current_stream: Any) -> Iterator[QueuedTorch]:
     """What torch computes inside is queued."""
     queue = QueuedTorch(current_stream)
     QueuedTorch.active = queue
-    disable = _alone._disable_current_modes
+    disable = _alone.outside_modes
 
     @contextlib.contextmanager
     def disable_but_the_gpu() -> Iterator[None]:
         with disable(), queue:
             yield
 
-    _alone._disable_current_modes = disable_but_the_gpu
+    _alone.outside_modes = disable_but_the_gpu
     try:
         with _ToTheHost(queue), queue:
             yield queue
             queue.wait()
     finally:
         QueuedTorch.active = None
-        _alone._disable_current_modes = disable
+        _alone.outside_modes = disable

@@ -289,7 +289,7 @@ def test_a_step_that_asks_for_the_models_parameters_is_told_so() -> None:
             if self.t == 3:
                 float(next(iter(model.params.values())).norm())
 
-    wrapped, optimizer = castor.wrap(model, Peeks(groups_of(model)))
+    wrapped, optimizer = castor.wrap(model, Peeks(groups_of(model)), place={"*": "host"})
     with pytest.raises(castor.CastorError, match="the call comes from a callback"):
         trained(wrapped, optimizer, 4)
 

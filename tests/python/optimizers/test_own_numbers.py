@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 import castor.torch as castor
+from castor.torch._machine import _device
 from castor.torch._machine._device import ON_CPU, dlpack_viewer
 from castor.torch._optimizers._windows import Piece, apart, tensor_at
 from test_any_optimizer import WHERE, Lion, Weighted, expect_plain_bits, expect_same, trained, values_of, wrapped
@@ -208,7 +209,7 @@ def test_threads_that_view_one_shape_get_their_own_places(monkeypatch: pytest.Mo
     view = dlpack_viewer(mine.shape, torch.float32, ON_CPU, 0)
     seen: list[int] = []
     other = threading.Thread(target=lambda: seen.append(view(others.data_ptr(), None).data_ptr()))
-    from_dlpack = torch._C._from_dlpack
+    from_dlpack = _device.from_dlpack
 
     def read_late(capsule: Any) -> torch.Tensor:
         if threading.current_thread() is not other:
@@ -216,7 +217,7 @@ def test_threads_that_view_one_shape_get_their_own_places(monkeypatch: pytest.Mo
             other.join(timeout=0.2)  # it waits, or is done
         return from_dlpack(capsule)
 
-    monkeypatch.setattr(torch._C, "_from_dlpack", read_late)
+    monkeypatch.setattr(_device, "from_dlpack", read_late)
     assert view(mine.data_ptr(), None).data_ptr() == mine.data_ptr()
     other.join()
     assert seen == [others.data_ptr()]

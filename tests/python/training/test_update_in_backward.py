@@ -100,7 +100,7 @@ def test_a_forward_that_is_refused_has_not_begun(early: bool, placed: str, tmp_p
             backward(model)
             if not early:
                 model.clip_grad_norm_(1.0)
-            if tries:
+            if tries and (early or where):  # resident parameters are plain
                 with pytest.raises(castor.FailedPrecondition, match="used already"):
                     model(torch.ones(2, 8))
             optimizer.step()

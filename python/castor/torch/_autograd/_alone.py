@@ -5,20 +5,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
-inside_transform: Callable[[], Any] = torch._C._functorch.peek_interpreter_stack
+from castor.torch._torch_internals import dispatch_modes, inside_transform, outside_modes, outside_transforms
+
 _NOTHING: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
 
 
 def is_watched() -> bool:
     """Whether a transform, a dispatch mode or inference mode is around."""
-    return _modes() > 0 or inside_transform() is not None or torch.is_inference_mode_enabled()
+    return dispatch_modes() > 0 or inside_transform() is not None or torch.is_inference_mode_enabled()
 
 
 def unseen() -> contextlib.AbstractContextManager[None]:
@@ -30,5 +28,5 @@ def unseen() -> contextlib.AbstractContextManager[None]:
 def _alone() -> Iterator[None]:
     """A tensor that is made at a level of torch.func's would die with the level. A mode, as selective checkpointing's, counts operations. Tensors of
     inference mode have no counter of writes."""
-    with torch._C._DisableFuncTorch(), _disable_current_modes(), torch.inference_mode(False):
+    with outside_transforms(), outside_modes(), torch.inference_mode(False):
         yield

@@ -15,13 +15,13 @@ from typing import Any, Optional
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode, _push_mode
 
 from castor._interrupts import raises_outside
 from castor.errors import FailedPrecondition
 from castor.torch._autograd._compile import uncompiled
 from castor.torch._hooks import address_of
 from castor.torch._model import Owner
+from castor.torch._torch_internals import current_mode, DispatchMode, Operation, plain_functions, push_mode
 from castor.torch._turn import levels_to
 
 _OF_SHAPE = {
@@ -31,7 +31,7 @@ _OF_SHAPE = {
 }
 
 
-class Check(TorchDispatchMode):
+class Check(DispatchMode):
     """That of one model. It is due in the first step, in the one after each new placement, and in the one behind the first that was not finite."""
 
     supports_higher_order_operators = True
@@ -71,8 +71,8 @@ class Check(TorchDispatchMode):
 
     def forget(self) -> None:
         """The same where an exception has ended the forward, maybe in another thread, whose modes are its own."""
-        if _get_current_dispatch_mode() is not self:
-            _push_mode(self)  # so that `end` undoes all else
+        if current_mode() is not self:
+            push_mode(self)  # so that `end` undoes all else
         self.end()
 
     def after_step(self, finite: bool) -> None:
@@ -86,12 +86,12 @@ class Check(TorchDispatchMode):
     @uncompiled
     def __torch_dispatch__(self, function: Any, types: Any, arguments: tuple = (), keywords: Optional[dict] = None) -> Any:
         keywords = keywords or {}
-        if not isinstance(function, torch._ops.OpOverload):
+        if not isinstance(function, Operation):
             return function(*arguments, **keywords)  # which calls code of the script's
         reads = self._reads.get(function)
         if reads is None:
             reads = self._reads[function] = _reads_values(function)
-        with torch._C.DisableTorchFunctionSubclass():  # the operation is for these very tensors
+        with plain_functions():  # the operation is for these very tensors
             if reads and self.lives():
                 self._look_at((*arguments, *keywords.values()), function)
             return function(*arguments, **keywords)

@@ -4,16 +4,15 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any, Callable, TypeVar
 
 import torch
 
 from castor.errors import FailedPrecondition
+from castor.torch._torch_internals import COMPILED, being_compiled, compiled_frames, may_be_compiled
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_FRAMES: Any = torch._C._dynamo.eval_frame
 
 
 # What torch says where fullgraph=True forbids the break.
@@ -27,32 +26,26 @@ def uncompiled(function: _Function) -> _Function:
     """
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
     function._torchdynamo_disable_msg = _WHY  # type: ignore[attr-defined]
-    if hasattr(_FRAMES, "set_code_exec_strategy"):
-        skip = _FRAMES._FrameAction.SKIP
-        _FRAMES.set_code_exec_strategy(function.__code__, _FRAMES._FrameExecStrategy(skip, skip))
-    elif hasattr(_FRAMES, "skip_code"):
-        _FRAMES.skip_code(function.__code__)
+    if hasattr(compiled_frames, "set_code_exec_strategy"):
+        skip = compiled_frames._FrameAction.SKIP
+        compiled_frames.set_code_exec_strategy(function.__code__, compiled_frames._FrameExecStrategy(skip, skip))
+    elif hasattr(compiled_frames, "skip_code"):
+        compiled_frames.skip_code(function.__code__)
     return function
-
-
-_compiling: Callable[[], Any] = torch._guards.CompileContext.try_get
 
 
 def is_compiling() -> bool:
     """Whether the compiler asks, which compares its answers with what C++ finds in a tensor."""
-    return _compiling() is not None
-
-
-_COMPILED = os.path.join(os.path.dirname(torch.__file__), "_dynamo", "eval_frame.py")
+    return being_compiled() is not None
 
 
 def refuse_cuda_graphs() -> None:
     """Where a caller was compiled to CUDA graphs: they go on reading where parameters were when they were recorded."""
-    if "torch._dynamo.eval_frame" not in sys.modules:
+    if not may_be_compiled():
         return  # nothing was compiled
     frame: Any = sys._getframe(1)
     while frame is not None:
-        if frame.f_code.co_filename == _COMPILED:
+        if frame.f_code.co_filename == COMPILED:
             config = getattr(frame.f_locals.get("self"), "compiler_config", None) or {}
             if config.get("triton.cudagraphs"):
                 raise FailedPrecondition(

@@ -21,9 +21,9 @@ from castor._abi import lib
 from castor._interrupts import uninterrupted, whole
 from castor.errors import FailedPrecondition, InvalidArgument
 from castor.torch._model import Owner, Param
-from castor.torch._parameters._guards import in_grad_scaler, refuse_grad_scaler
 from castor.torch._parameters._params import OWN_GRAD
 from castor.torch._parameters._values import collect, replaced
+from castor.torch._torch_internals import plain_functions
 
 
 class _Copy:
@@ -149,7 +149,7 @@ class GradientValues:
         """``p.grad = values``."""
         runtime = self._runtime
         if p.frozen:
-            with torch._C.DisableTorchFunctionSubclass():
+            with plain_functions():
                 OWN_GRAD.__set__(p.tensor, values.values() if type(values) is ChunkedGradient else values)
             return
         if values is None:
@@ -159,6 +159,7 @@ class GradientValues:
             self._part_from(p.number)
             self._copies.pop(p.number, None)
             _abi.check(lib.castor_engine_drop_gradient(runtime.handle, p.number))
+            runtime.residents.gradients.forget(p)
             p.given = -1
             return
         if type(values) is ChunkedGradient:
@@ -174,7 +175,8 @@ class GradientValues:
         with torch.inference_mode(False), torch.no_grad():
             there = values.detach().to(runtime.device.torch_device)
         with uninterrupted():
-            self._write(p, there)
+            if not runtime.residents.gradients.give(p, there):
+                self._write(p, there)
             p.given, p.ready = runtime.micro_batch, True
             self._copies[p.number] = _Copy(p, there)
 
@@ -198,10 +200,8 @@ class ChunkedGradient(Tensor):
     def __torch_function__(cls, function: Any, types: Any, arguments: tuple = (), keywords: Optional[dict] = None) -> Any:
         keywords = keywords or {}
         if function in OF_SHAPE:
-            with torch._C.DisableTorchFunctionSubclass():
+            with plain_functions():
                 return function(*arguments, **keywords)
-        if in_grad_scaler():
-            refuse_grad_scaler()
         found: list[ChunkedGradient] = []
         collect(arguments, ChunkedGradient, found)
         collect(keywords, ChunkedGradient, found)

@@ -17,8 +17,8 @@ from castor._interrupts import whole
 from castor.errors import CastorError, FailedPrecondition
 from castor.torch._model import Owner, Param
 from castor.torch._parameters._params import OWN_GRAD
+from castor.torch._torch_internals import graph_task, plain_functions
 
-_graph_task = torch._C._current_graph_task_id
 _DOES_NOT_FIT = 3  # castor_code
 _ONE_UNIT = "a block whose inner calls differ, from rank to rank too, as experts' do, is to be one unit: castor.wrap(..., units=[...])"
 
@@ -32,8 +32,21 @@ class Gradients:
         self._address = ctypes.c_void_p()
         self._out = ctypes.byref(self._address)
 
-    def hook(self, p: Param) -> Callable[[Tensor], None]:
-        """The hook that takes a parameter's gradient into its chunk."""
+    def attend(self, p: Param) -> None:
+        """Has autograd's gradient of a parameter go into its chunk from now on."""
+        p.take = self._hook(p)
+        self.listen(p)
+
+    @staticmethod
+    def listen(p: Param) -> None:
+        """The same again."""
+        with plain_functions():
+            trained = p.tensor.requires_grad
+            p.tensor.requires_grad_(True)  # which torch asks of a tensor that gets a hook
+            p.hook = p.tensor.register_post_accumulate_grad_hook(p.take)
+            p.tensor.requires_grad_(trained)
+
+    def _hook(self, p: Param) -> Callable[[Tensor], None]:
         runtime = self._runtime
         dtype = runtime.reduce_dtype or p.dtype
         p.grad_view = runtime.device.viewer(p.shape, dtype)
@@ -43,12 +56,12 @@ class Gradients:
 
         @whole
         def take(tensor: Tensor) -> None:
-            with torch._C.DisableTorchFunctionSubclass():
+            with plain_functions():
                 gradient = OWN_GRAD.__get__(tensor)
                 OWN_GRAD.__set__(tensor, None)
             if gradient is None:
                 return
-            if not runtime.backward or _graph_task() != runtime.task:
+            if not runtime.backward or graph_task() != runtime.task:
                 runtime.backward_begins()
             if runtime.updates_early and runtime.last and runtime.told_early != runtime.micro_batch:
                 runtime.told_early = runtime.micro_batch
@@ -60,7 +73,7 @@ class Gradients:
             if p.block is not None:
                 runtime.blocks.keep(p, gradient)
                 return
-            if p.uses != 1 or (p.again != runtime.micro_batch and _graph_task() != runtime.task):
+            if p.uses != 1 or (p.again != runtime.micro_batch and graph_task() != runtime.task):
                 # A backward inside this one, of a checkpoint with reentry, may add to it.
                 self.give(p, gradient)
                 self._late.append(p)

@@ -16,13 +16,12 @@ from torch import Tensor
 
 from castor._interrupts import whole
 from castor.torch._autograd._activations import Kept, innermost
-from castor.torch._autograd._alone import inside_transform, is_watched, unseen
+from castor.torch._autograd._alone import is_watched, unseen
 from castor.torch._autograd._compile import uncompiled
 from castor.torch._model import Owner, Param
+from castor.torch._torch_internals import inside_transform, pop_saving_hooks, push_saving_hooks, top_saving_hooks
 
 _HALVES = (torch.bfloat16, torch.float16)
-# Older torches have none.
-_top_hooks: Any = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
 
 
 @contextlib.contextmanager
@@ -30,13 +29,13 @@ def without_castors_hooks() -> Iterator[None]:
     """Those of models that compute are away inside, where no others are within them."""
     away: list[Any] = []
     try:
-        while _top_hooks is not None and (top := _top_hooks(False)) is not None and hasattr(top[0], "_castor_model"):
-            torch._C._autograd._pop_saved_tensors_default_hooks()
+        while top_saving_hooks is not None and (top := top_saving_hooks(False)) is not None and hasattr(top[0], "_castor_model"):
+            pop_saving_hooks()
             away.append(top)
         yield
     finally:
         for pack, unpack in reversed(away):
-            torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)
+            push_saving_hooks(pack, unpack)
 
 
 def _version_of(p: Param) -> int:
@@ -103,12 +102,12 @@ class SavedTensors:
         self._unsure: deque[_Cast] = deque()  # which a GPU still compares with their parameters
 
     def watch(self) -> None:
-        outer = _top_hooks(False) if _top_hooks is not None else _hooks_around()
+        outer = top_saving_hooks(False) if top_saving_hooks is not None else _hooks_around()
         if outer is None and self._runtime.uses.stays:
             return  # parameters stay where they are
         if inside_transform() is not None:
             return  # torch.func takes no hooks, and what it saves holds leases
-        if _is_of_checkpointing(outer) if _top_hooks is not None else self._runtime.backward and _is_recomputed():
+        if _is_of_checkpointing(outer) if top_saving_hooks is not None else self._runtime.backward and _is_recomputed():
             return  # checkpointing counts what is saved, and its own storages hold leases
         self._outer = outer
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._packer(outer), self._unpack)
@@ -126,9 +125,9 @@ class SavedTensors:
         hooks, outer = self._hooks, self._outer
         self._hooks = self._outer = None
         self._runtime.packs = False
-        top = _top_hooks(False) if hooks is not None and _top_hooks is not None else None
+        top = top_saving_hooks(False) if hooks is not None and top_saving_hooks is not None else None
         if top is not None and (top[0] is hooks.pack_hook or (outer is not None and top[0] is outer[0])):  # type: ignore[union-attr]
-            torch._C._autograd._pop_saved_tensors_default_hooks()
+            pop_saving_hooks()
 
     def _packer(self, outer: Any) -> Callable[[Tensor], Any]:
         runtime = self._runtime

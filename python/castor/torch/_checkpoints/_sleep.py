@@ -52,7 +52,7 @@ def sleep(model: nn.Module, to: str = "host") -> Asleep:
     for collects in (False, True):
         if collects:
             gc.collect()
-        runtime.uses.drop()
+        runtime.let_go()
         try:
             with uninterrupted():
                 remaining, shortfall = runtime.engine.park(_TIERS[to])
@@ -60,9 +60,11 @@ def sleep(model: nn.Module, to: str = "host") -> Asleep:
             break
         except FailedPrecondition:
             if collects:
+                runtime.choose_residents()
                 raise
     if remaining:
         runtime.engine.resume()
+        runtime.choose_residents()
         raise DoesNotFit(f"the model cannot sleep: {shortfall}")
     runtime.device.release_cached()
     return Asleep(model)
@@ -75,6 +77,7 @@ def wake(model: nn.Module) -> None:
         runtime.engine.resume()
         runtime.asleep = False
         runtime.check.due = True
+        runtime.choose_residents()
 
 
 def weights(model: nn.Module, *, dtype: Optional[torch.dtype] = None, device: Union[str, torch.device, None] = None) -> Iterator[tuple[str, torch.Tensor]]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
-import sys
 import zipfile
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -55,6 +54,7 @@ def gathered(of: Tensors, write: bool = False) -> Iterator[None]:
         same; not in the middle of a step.
     """
     params = [p for p in _params_of(of) if not p.pins]
+    lent = {p for p in params if not p.runtime.residents.active}  # others have their values
     if write:
         for runtime in {id(p.runtime): p.runtime for p in params}.values():
             runtime.settle()
@@ -65,17 +65,26 @@ def gathered(of: Tensors, write: bool = False) -> Iterator[None]:
     try:
         for p in params:
             with uninterrupted():
-                values = read(p)
-                p.runtime.uses.lend(p, values.to(p.runtime.device.torch_device, p.dtype))
+                values = read(p) if write or p in lent else None
+                if p in lent:
+                    p.runtime.uses.lend(p, values.to(p.runtime.device.torch_device, p.dtype))  # type: ignore[union-attr]
+                else:
+                    p.pins += 1
                 exact.append(values if write else None)
         with torch.no_grad() if write else contextlib.nullcontext():
             yield
     finally:
-        written = [p.runtime.uses.take_back(p) for p in params[: len(exact)]]
+        written = [p.runtime.uses.take_back(p) if p in lent else _end_use(p) for p in params[: len(exact)]]
     if write:
         for p, now, old in zip(params, written, exact):
             now = now.cpu()
             p.write(torch.where(now == old.to(p.dtype), old, now.float()) if old.dtype is not p.dtype else now)
+
+
+def _end_use(p: Param) -> torch.Tensor:
+    """Of a resident parameter."""
+    p.pins -= 1
+    return torch.Tensor.detach(p.tensor)
 
 
 def exact(parameter: torch.Tensor) -> torch.Tensor:
@@ -92,6 +101,7 @@ def gradient(parameter: torch.Tensor) -> torch.Tensor:
     if not params:
         raise InvalidArgument("the tensor is no parameter of a wrapped model")
     runtime = params[0].runtime
+    runtime.residents.gradients.hand_over()
     if runtime.in_step:
         runtime.gradient_values.settle()
         runtime.gradient_values.finish()
@@ -156,7 +166,6 @@ def attach(model: nn.Module, runtime: Runtime, optimizer: CastorOptimizer) -> No
     model.clip_grad_norm_ = optimizer.clip_grad_norm_  # type: ignore[assignment]
     model.no_sync = lambda: no_sync(runtime)  # type: ignore[assignment]
     model.memory_summary = lambda: memory_summary(runtime)  # type: ignore[assignment]
-    _take_clip_over()
     of_castor = set(model.__dict__) - there | {"_ddp_params_and_buffers_to_ignore"}
 
     def deepcopy(memo: dict[int, Any]) -> nn.Module:
@@ -215,35 +224,6 @@ def memory_summary(runtime: Runtime) -> str:
         if runtime.device.follow is not None:
             lines[-1] += f"; in the GPU's, of states on it: {format_size(rule.device_update_bytes)}"
     return "\n".join(lines)
-
-
-# torch.nn.utils.clip_grad_norm_ knows parameters by their .grad, which is in a chunk.
-
-_plain_clip = nn.utils.clip_grad_norm_
-
-
-def clip_grad_norm_(parameters: Tensors, max_norm: float, norm_type: float = 2.0, *arguments: Any, **keywords: Any) -> torch.Tensor:
-    """torch's, which for parameters of a wrapped model clips what is in chunks."""
-    tensors = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)  # type: ignore[arg-type]
-    params = _params_of(tensors)
-    if not params:
-        return _plain_clip(tensors, max_norm, norm_type, *arguments, **keywords)
-    runtime = params[0].runtime
-    trained = {id(p) for p in runtime.params if not p.frozen}
-    alone = all(p.runtime is runtime for p in params)
-    if not runtime.updates_early and (float(norm_type) != 2.0 or not alone or not trained <= {id(p) for p in params}):
-        return _plain_clip(tensors, max_norm, norm_type, *arguments, **keywords)  # of copies
-    found = runtime.optimizer.clip_grad_norm_(max_norm, [t for t in tensors if getattr(t, "_castor", None) is None or t._castor.frozen])
-    if (arguments[0] if arguments else keywords.get("error_if_nonfinite", False)) and not bool(torch.isfinite(found)):
-        raise RuntimeError("The total norm of the gradients is not finite, so it cannot be clipped")
-    return found
-
-
-def _take_clip_over() -> None:
-    for module in list(sys.modules.values()):
-        for name in ("clip_grad_norm_",):
-            if getattr(module, "__dict__", {}).get(name) is _plain_clip and module is not sys.modules[__name__]:
-                setattr(module, name, clip_grad_norm_)
 
 
 # Checkpoints.
@@ -388,4 +368,4 @@ def load_weights(model: nn.Module, folder: str) -> None:
         runtime.values.refresh()
 
 
-__all__ = ["attach", "checkpoints", "clip_grad_norm_", "exact", "gathered", "gradient", "load", "load_weights", "memory_summary", "read", "runtime_of", "save"]
+__all__ = ["attach", "checkpoints", "exact", "gathered", "gradient", "load", "load_weights", "memory_summary", "read", "runtime_of", "save"]

@@ -24,6 +24,7 @@ from castor._abi import check, lib
 from castor._engine import World, answer
 from castor.errors import Unavailable
 from castor.sizes import format_size
+from castor.torch._torch_internals import current_stream, from_dlpack, watch_out_of_memory
 
 log = logging.getLogger("castor")
 _OUT_OF_MEMORY: Any = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)  # older torches have it there alone
@@ -136,7 +137,7 @@ def dlpack_viewer(shape: torch.Size, dtype: torch.dtype, device_type: int, index
         capsule = _new_capsule(at, _CAPSULE, None)
         with _placing:
             described.data = address
-            tensor: torch.Tensor = torch._C._from_dlpack(capsule)
+            tensor: torch.Tensor = from_dlpack(capsule)
         tensor.untyped_storage()._castor_lease = lease  # type: ignore[attr-defined]
         return tensor
 
@@ -155,11 +156,10 @@ def _watch(gpu: Gpu) -> None:
     """Has a GPU hear of it where torch's allocator gives up."""
     global _watches
     _gpus.add(gpu)
-    attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
-    if attach is not None and not _watches and torch.cuda.is_available():
+    if watch_out_of_memory is not None and not _watches and torch.cuda.is_available():
         _watches = True
         with contextlib.suppress(RuntimeError):  # of allocators that do not tell, as cudaMallocAsync
-            attach(_ran_out)
+            watch_out_of_memory(_ran_out)
 
 
 def _ran_out(index: int, wanted: int, _allowed: int, _free: int) -> None:
@@ -277,7 +277,7 @@ class Gpu:
         torch.cuda.set_rng_state(state, self.torch_device)
 
     def current_stream(self) -> int:
-        return torch._C._cuda_getCurrentRawStream(self.torch_device.index)
+        return current_stream(self.torch_device.index)
 
     def viewer(self, shape: torch.Size, dtype: torch.dtype) -> Viewer:
         if not shape.numel():

@@ -120,12 +120,12 @@ class Placement:
         for collects in (False, True):
             if collects:
                 gc.collect()
-            runtime.uses.let_go()
+            runtime.let_go()
             try:
                 # A step whose parameters kept views does not show what it needs at once.
                 with uninterrupted():
                     runtime.engine.reseal(device, host, runtime.held if runtime.uses.stays else ())
-                    runtime.uses.choose()
+                    runtime.choose_residents()
                     runtime.check.due = True
                 return True
             except FailedPrecondition:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from castor.errors import FailedPrecondition
 from castor.torch._parameters._params import OF_METADATA
+from castor.torch._torch_internals import plain_functions
 
 State = defaultdict[Any, Any]  # by parameter; by a name, what an optimizer keeps of all together
 HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks", "_optimizer_state_dict_pre_hooks", "_optimizer_state_dict_post_hooks",
@@ -130,7 +131,7 @@ class _StandIn(torch.nn.Parameter):
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
-        with torch._C.DisableTorchFunctionSubclass():
+        with plain_functions():
             if function in OF_METADATA and function not in _VALUES_OF_MEMORY:
                 return function(*arguments, **(keywords or {}))
             if function in _ALIASES:

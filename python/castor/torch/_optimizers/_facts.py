@@ -17,10 +17,10 @@ from typing import Any, Optional
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from castor.errors import InvalidArgument
 from castor.torch._optimizers._bare import Bare, State, copied, globals_in, same
+from castor.torch._torch_internals import DispatchMode, fake_tensors
 
 # Of gradients in each step. What an optimizer clips by, the root of a mean square, say, is reached in some and not in others.
 _SCALES = (0.02, 3.0, 1e-3, 200.0, 0.1)
@@ -42,7 +42,7 @@ class _Trained:
         self.idle_changed = False  # so was a parameter without a gradient
 
 
-class _Live(TorchDispatchMode):
+class _Live(DispatchMode):
     """Counts the bytes of tensors that operations make, and at most have at one time."""
 
     def __init__(self) -> None:
@@ -319,11 +319,9 @@ def _state_at(optimizer: torch.optim.Optimizer, group: dict[str, Any], shape: to
 
     The shape is the true one, without memory; or, where the optimizer looks at values, one with all dimensions halved until it is small.
     """
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     live = _Live()
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True):
+        with fake_tensors(allow_non_fake_inputs=True):
             grads = [[torch.zeros(shape)] for _ in range(2)]
             return shape, _train(optimizer, group, [torch.zeros(shape)], grads, facts.placeholders, live).states[0], live.peak
     except Exception:

@@ -14,6 +14,7 @@ from castor.errors import FailedPrecondition
 from castor.torch._model import Param
 from castor.torch._optimizers._bare import same
 from castor.torch._optimizers._rule import Groups
+from castor.torch._torch_internals import plain_functions
 
 
 def params_of(group: dict[str, Any]) -> list[torch.Tensor]:
@@ -58,7 +59,7 @@ class Grouping:
         self._parted = None
         self.ordered = [self._one_group(own, placed) or before for own, before in zip(self._own, self.ordered)]
         self.without = [p for own in self._own for p in own if p.number not in placed]
-        with torch._C.DisableTorchFunctionSubclass():
+        with plain_functions():
             self.thawed = [p for p in self._by_tensor.values() if p.frozen and p.number in placed and p.tensor.requires_grad]
         self.due = bool(self.thawed) or self._parted is not None
         self._known = [(group, params_of(group)) for group in groups]
@@ -73,7 +74,7 @@ class Grouping:
             raise FailedPrecondition(f"parameters {self._parted[0].name} and {self._parted[2].name} were in one group when the step began, and are in two with other numbers "
                                      "now: change groups behind optimizer.step()")
         for p in self.thawed:
-            with torch._C.DisableTorchFunctionSubclass():
+            with plain_functions():
                 if p.tensor.grad is not None:
                     raise FailedPrecondition(f"parameter {p.name} has a gradient, and was put into param_groups when the step had begun: change groups behind "
                                              "optimizer.step()")

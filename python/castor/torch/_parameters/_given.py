@@ -14,7 +14,8 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from castor.torch._parameters._values import ALONE, digest_of, uses_of_storage
+from castor.torch._parameters._values import alone, digest_of, uses_of_storage
+from castor.torch._torch_internals import no_function
 
 Keep = Callable[[Tensor], None]
 
@@ -31,7 +32,7 @@ class _Watch:
 
     def is_alone(self) -> bool:
         """Nobody else has a tensor over the memory."""
-        return uses_of_storage(self.values) <= ALONE
+        return uses_of_storage(self.values) <= alone()
 
     def by_numpy(self) -> None:
         if self.digest is None:
@@ -48,7 +49,7 @@ class _Watch:
 class GivenOut(Tensor):
     """A copy. Functions see a plain tensor, and what they make of it is one; pickled and deep copies are plain, too."""
 
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    __torch_function__ = no_function  # type: ignore[assignment]
 
     _watch: _Watch
 

@@ -8,7 +8,6 @@ Each refusal names the parameter and what to do instead.
 from __future__ import annotations
 
 import functools
-import sys
 import weakref
 from typing import Any, Callable, NoReturn, Optional
 
@@ -17,16 +16,6 @@ from torch import nn
 
 from castor.errors import FailedPrecondition
 from castor.torch._model import Param
-
-
-def in_grad_scaler() -> bool:
-    """Whether torch's GradScaler is among the callers."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        if isinstance(frame.f_locals.get("self"), torch.amp.GradScaler):
-            return True
-        frame = frame.f_back
-    return False
 
 
 def refuse_grad_scaler() -> NoReturn:

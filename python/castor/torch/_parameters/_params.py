@@ -20,6 +20,7 @@ from castor.torch._autograd._compile import is_compiling
 from castor.torch._model import NEVER, Param
 from castor.torch._parameters._guards import GUARDS
 from castor.torch._parameters._values import call, collect, replaced
+from castor.torch._torch_internals import plain_functions
 
 DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 
@@ -91,11 +92,11 @@ def _of_memory(p: Param, function: Callable, arguments: tuple, keywords: dict) -
         there: Any = p.runtime.point_at(p)
     else:
         there = arguments[0]
-    with torch._C.DisableTorchFunctionSubclass():
+    with plain_functions():
         return function(there, *arguments[1:], **keywords)
 
 
-def _set_data(p: Param, values: Tensor) -> None:
+def set_data(p: Param, values: Tensor) -> None:
     """``p.data = values``."""
     if values.shape != p.shape or values.dtype is not p.dtype:
         raise InvalidArgument(
@@ -121,17 +122,17 @@ class ChunkedParameter(torch.nn.Parameter):
             guard = GUARDS.get(function)
             if guard is not None:
                 guard(arguments[0]._castor, *arguments[1:], **keywords)
-            with torch._C.DisableTorchFunctionSubclass():
+            with plain_functions():
                 return function(*arguments, **keywords)
         if function in _OF_GRAPH:
-            with torch._C.DisableTorchFunctionSubclass():  # to the graph, whose backward _patches.py has served again
+            with plain_functions():  # to the graph, whose backward _patches.py has served again
                 return function(*arguments, **keywords)
         inactive: list[ChunkedParameter] = []
         collect(arguments, ChunkedParameter, inactive)
         collect(keywords, ChunkedParameter, inactive)
         found: list[Param] = [tensor._castor for tensor in inactive]  # type: ignore[attr-defined]
         if not found:
-            with torch._C.DisableTorchFunctionSubclass():
+            with plain_functions():
                 return function(*arguments, **keywords)
         first = found[0]
         writes = _writes(function, arguments, keywords)
@@ -145,7 +146,7 @@ class ChunkedParameter(torch.nn.Parameter):
             first.write(arguments[1])
             return arguments[0]
         if function == _WRITE_DATA:
-            return _set_data(first, arguments[1])
+            return set_data(first, arguments[1])
         if function == _READ_DATA:
             function = Tensor.detach  # whose writes are counted
         elif not writes and function not in _WITHOUT_GRADIENTS and (torch.is_grad_enabled() or first.runtime.depth):
@@ -159,7 +160,7 @@ class ChunkedParameter(torch.nn.Parameter):
         if not isinstance(source, Tensor) or more or source.shape != self.shape:
             self._refuse_memory("set_")
         if source is not self:
-            _set_data(self._castor, source)  # type: ignore[attr-defined]
+            self.data = source  # type: ignore[attr-defined]
         return self
 
     def resize_(self, *_: Any, **__: Any) -> Any:
@@ -172,7 +173,7 @@ class ChunkedParameter(torch.nn.Parameter):
         p = self._castor
         try:
             with torch.no_grad():
-                values = self.clone() if p.pins else call([p], Tensor.clone, (self,), {})
+                values = self.clone() if p.pins or p.runtime.residents.active else call([p], Tensor.clone, (self,), {})
         except torch.OutOfMemoryError as error:
             raise Unavailable(f"a copy of {p.name} takes {format_size(p.elements * p.dtype.itemsize)} of {p.runtime.device.torch_device}, which has no more: "
                               "copy values one by one inside castor.gathered") from error
@@ -211,7 +212,7 @@ class UsedParameter(torch.nn.Parameter):
         aliases: list[UsedParameter] = []
         collect(arguments, UsedParameter, aliases)
         collect(keywords, UsedParameter, aliases)
-        with torch._C.DisableTorchFunctionSubclass():
+        with plain_functions():
             if function not in _OF_PARAMETER and not _writes(function, arguments, keywords) and all(map(_is_current, aliases)):
                 return function(*arguments, **keywords)
         names = {id(alias): alias._castor.tensor for alias in aliases}

@@ -17,10 +17,10 @@ from typing import Any, Optional
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
 
 from castor.errors import InvalidArgument
 from castor.torch._parameters._params import DTYPES
+from castor.torch._torch_internals import NormBase
 
 
 class Types:
@@ -60,7 +60,7 @@ class Types:
             return torch.float32
         if self._dtype is None:
             return tensor.dtype
-        if isinstance(module, _NormBase) and module.track_running_stats and tensor.dtype is torch.float32:
+        if isinstance(module, NormBase) and module.track_running_stats and tensor.dtype is torch.float32:
             return torch.float32  # as its statistics; inputs may be of another type
         return self._dtype
 

@@ -3,8 +3,7 @@
 """Uses of parameters: which of them have values now, and the tensors that have these values.
 
 A parameter is a name. A use gives it an *alias*: a tensor of its own over the parameter's lease, whose gradient goes to the parameter. The alias is
-never given other memory, so whoever keeps it, autograd first of all, keeps the values of that use. Where everything stays on the CPU for good, the
-parameter is its own alias.
+never given other memory, so whoever keeps it, autograd first of all, keeps the values of that use.
 """
 
 from __future__ import annotations
@@ -21,13 +20,9 @@ from castor._interrupts import whole
 from castor.torch._autograd._alone import is_watched, unseen
 from castor.torch._autograd._compile import uncompiled
 from castor.torch._model import SAMPLE, TRAINING_FORWARD, Owner, Param, Unit
-from castor.torch._parameters._params import ChunkedParameter, UsedParameter
-from castor.torch._parameters._values import increment_versions
+from castor.torch._parameters._params import UsedParameter
+from castor.torch._torch_internals import increment_versions, plain_functions, same_memory, set_grad_enabled, without_views
 
-# The same memory, and a backward that does nothing. Of all such operations the cheapest.
-_linked: Any = torch.ops.aten.alias.default._op
-_Without: Any = torch._C._ExcludeDispatchKeyGuard
-_VIEWS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
 _MANY = 1 << 14  # aliases
 
 
@@ -39,7 +34,6 @@ class Uses:
         self.active: dict[int, Param] = {}  # by address
         self.may_stay = False  # parameters may keep views of chunks that stay where they are, from their first use to the end of the step
         self.stays = False  # they do
-        self.stays_for_good = False  # beyond the step: chunks are masters themselves, and whatever writes to a view has written
         self.written_late: Optional[Param] = None  # by ``.data`` in a forward, as it was not in its first
         self._kept: list[Unit] = []  # which keep views
         self._handed: list[weakref.ref[Tensor]] = []  # aliases of kept views that graphs of this step may have
@@ -71,7 +65,7 @@ class Uses:
             p.where = address or 0
             self._use(p, alias)
             p.uses += counts
-        if self.stays and (self.stays_for_good or not runtime.evaluating):
+        if self.stays and not runtime.evaluating:
             stream = runtime.device.current_stream()
             for p, view in zip(unit.params, views):
                 p.values, p.kept = view, True
@@ -84,23 +78,6 @@ class Uses:
         """The same of a unit whose parameters have kept their views."""
         if self._on_gpu:
             self._follow(unit)
-        if self.stays_for_good:
-            copies = bool(self._runtime.values)
-            for p in unit.params:
-                if p.pins:
-                    p.pins += 1
-                else:
-                    leaf: Any = p.tensor
-                    leaf.__class__ = p.plain
-                    if copies or p.watched > 0 or leaf._version != p.seen:
-                        self._use(p, leaf)
-                    else:
-                        p.alias = leaf
-                        p.pins = 1
-                        if self._runtime.packs and p.where:
-                            self.active[p.where] = p
-                p.uses += counts
-            return
         for p in unit.params:
             if p.pins:
                 return self._begin_rest(unit, counts)
@@ -131,11 +108,6 @@ class Uses:
 
     def _aliases(self, unit: Unit, views: Sequence[Any]) -> list[Any]:
         """`views`: over leases."""
-        if self.stays_for_good:
-            with torch._C.DisableTorchFunctionSubclass():
-                for p, view in zip(unit.params, views):
-                    p.tensor.data = view
-            return [p.tensor for p in unit.params]
         made: list[Any] = []
         step, stays = self._runtime.step_number, self.stays
         remembers = stays and torch.is_grad_enabled()
@@ -143,7 +115,7 @@ class Uses:
             for p, view in zip(unit.params, views):
                 leaf = p.tensor
                 if leaf.requires_grad:
-                    alias: Any = _linked(leaf)
+                    alias: Any = same_memory(leaf)
                     alias.data = view
                 else:
                     alias = view.detach() if stays else view
@@ -162,10 +134,7 @@ class Uses:
 
     def _use(self, p: Param, alias: Any) -> None:
         alias.__class__ = p.plain
-        before, p.alias, p.seen = p.seen, alias, alias._version
-        if alias is p.tensor and p.kept and p.seen != before:
-            p.seen = before
-            self._keep_write(p)  # between two uses
+        p.alias, p.seen = alias, alias._version
         if self.stays and self._runtime.values.has(p):
             p.watched = max(p.watched, 1)  # a copy's alias is to show what a forward writes by .data
         if p.watched > 0:
@@ -178,7 +147,7 @@ class Uses:
     @whole
     def end(self, unit: Unit, own: bool = False) -> None:
         """`own`: at the end of a forward of the unit's module."""
-        if not self.stays_for_good and is_watched():
+        if is_watched():
             with unseen():
                 return self._end(unit, own)
         self._end(unit, own)
@@ -190,26 +159,18 @@ class Uses:
                 alias: Any = p.alias
                 if alias._version != p.seen or (p.watched > 0 and self._changed(p, own)):
                     self._keep_write(p)
-                if p.kept and alias is p.tensor:
-                    alias.__class__ = ChunkedParameter
-                    p.alias = None
-                else:
-                    self._put_away(p, alias)
+                self._put_away(p, alias)
                 if self.active and self.active.get(p.where) is p:
                     del self.active[p.where]
 
     @staticmethod
     def _put_away(p: Param, alias: Any) -> None:
-        if alias is p.tensor:
-            alias.data = p.hole
-            alias.__class__ = ChunkedParameter
-        else:
-            attributes, own, marks = vars(alias), vars(p.tensor), p.marks
-            if len(attributes) > len(marks) or len(own) > 1:
-                for name in [name for name in own if name not in attributes]:
-                    del own[name]
-                own.update((name, value) for name, value in attributes.items() if name not in marks or name in own)
-            alias.__class__ = UsedParameter
+        attributes, own, marks = vars(alias), vars(p.tensor), p.marks
+        if len(attributes) > len(marks) or len(own) > 1:
+            for name in [name for name in own if name not in attributes]:
+                del own[name]
+            own.update((name, value) for name, value in attributes.items() if name not in marks or name in own)
+        alias.__class__ = UsedParameter
         p.alias = None
 
     def reset(self) -> None:
@@ -217,19 +178,14 @@ class Uses:
         for p in self._runtime.params:
             if p.pins:
                 p.pins = 0
-                p.tensor.__class__ = ChunkedParameter
-                if p.alias is not None and p.alias is not p.tensor:
+                if p.alias is not None:
                     p.alias.__class__ = UsedParameter
                 p.alias = None
         self.active.clear()
 
     def lend(self, p: Param, values: Tensor) -> None:
         """A use of values in memory of torch's, until `take_back`."""
-        stays, self.stays_for_good = self.stays_for_good, False
-        try:
-            (p.alias,) = self._aliases(p.unit, [values])
-        finally:
-            self.stays_for_good = stays
+        (p.alias,) = self._aliases(p.unit, [values])
         p.alias.__class__ = p.plain  # type: ignore[union-attr]
         p.pins += 1
 
@@ -251,8 +207,7 @@ class Uses:
         if alias._version != p.seen:
             p.version += alias._version - p.seen
             p.seen = alias._version
-            if alias is not p.tensor:
-                increment_versions([p.tensor])
+            increment_versions([p.tensor])
         self._outdate(p)
         with unseen():
             self._runtime.values.keep(p, alias.detach())
@@ -274,8 +229,6 @@ class Uses:
 
     def sample(self) -> None:
         """Has the next use of one parameter looked at, of each in its turn: a forward may begin late to write to ``weight.data``."""
-        if self.stays_for_good:
-            return
         params, forwards = self._runtime.params, self._runtime.micro_batch
         if forwards % self._samples_every == 0 and params:
             turn, number = divmod(forwards // self._samples_every, len(params))
@@ -295,7 +248,7 @@ class Uses:
     @whole
     def let_go(self) -> None:
         """Parameters give back the views that they keep to the end of a step."""
-        if self._kept and not self.stays_for_good:
+        if self._kept:
             self.drop()
         self._runtime.flush()
 
@@ -307,15 +260,10 @@ class Uses:
     @whole
     def drop(self) -> None:
         """Castor itself has no tensor over a chunk's memory any more. Parameters may keep views anew."""
-        kept = [p for p in self._runtime.params if p.kept]
-        if self.stays_for_good:
-            self._count_changes(kept)  # for graphs, which refer to the parameters themselves
-        with unseen(), torch._C.DisableTorchFunctionSubclass():
-            for p in kept:
+        for p in self._runtime.params:
+            if p.kept:
                 p.kept, p.values = False, None
                 p.streams.clear()
-                if self.stays_for_good and not p.pins:
-                    p.tensor.data = p.hole
         for unit in self._kept:
             unit.kept = False
         self._kept.clear()
@@ -326,8 +274,6 @@ class Uses:
 
     def values_change(self) -> None:
         """Autograd is to refuse graphs of the values before, as behind torch's optimizers."""
-        if self.stays_for_good:
-            return self._count_changes([p for p in self._runtime.params if p.kept])
         increment_versions([alias for reference in self._handed if (alias := reference()) is not None and alias.requires_grad])
         self._handed.clear()
 
@@ -336,38 +282,31 @@ class Uses:
         increment_versions([alias for reference in self._handed
                             if (alias := reference()) is not None and alias is not p.alias and vars(alias).get("_castor") is p])
 
-    @staticmethod
-    def _count_changes(params: list[Param]) -> None:
-        increment_versions([p.tensor for p in params])
-        for p in params:
-            p.version += 1
-            p.seen += 1
-
     def count_write(self, p: Param) -> None:
         """A write that came to the chunk by another way than an alias."""
         p.version += 1
-        increment_versions([p.tensor] if p.alias is None or p.alias is p.tensor else [p.tensor, p.alias])
-        p.seen += p.alias is not None or self.stays_for_good
+        increment_versions([p.tensor] if p.alias is None else [p.tensor, p.alias])
+        p.seen += p.alias is not None or self._runtime.residents.active
         self._outdate(p)
 
 
 class _Linking:
-    """Inside, `_linked` gives a tensor whose gradient is the leaf's, and no view of the leaf: torch would check a view's writes against the geometry
+    """Inside, `same_memory` gives a tensor whose gradient is the leaf's, and no view of the leaf: torch would check a view's writes against the geometry
     that the leaf has."""
 
     __slots__ = ("_keys", "_names", "_with_gradients")
 
     def __enter__(self) -> None:
-        self._names = torch._C.DisableTorchFunctionSubclass()
+        self._names = plain_functions()
         self._names.__enter__()
-        self._keys = _Without(_VIEWS)
+        self._keys = without_views()
         self._keys.__enter__()
         self._with_gradients = torch.is_grad_enabled()
         if not self._with_gradients:
-            torch._C._set_grad_enabled(True)  # a forward without gradients may have a part with
+            set_grad_enabled(True)  # a forward without gradients may have a part with
 
     def __exit__(self, *what: Any) -> None:
         if not self._with_gradients:
-            torch._C._set_grad_enabled(False)
+            set_grad_enabled(False)
         self._keys.__exit__(*what)
         self._names.__exit__(*what)

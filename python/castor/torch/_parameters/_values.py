@@ -12,6 +12,7 @@ A write is known by the counter, and where an alias is out by a digest too: nump
 from __future__ import annotations
 
 import ctypes
+import functools
 import logging
 import zlib
 from collections.abc import Callable, Iterable
@@ -26,16 +27,20 @@ from castor.sizes import format_size
 from castor.torch._autograd._alone import unseen
 from castor.torch._autograd._compile import uncompiled
 from castor.torch._model import Owner, Param
+from castor.torch._torch_internals import storage_uses
 
 log = logging.getLogger("castor")
 _MUCH = 256 << 20
 
 
 def uses_of_storage(values: Tensor) -> int:
-    return torch._C._storage_Use_Count(values.untyped_storage()._cdata)
+    return storage_uses(values.untyped_storage()._cdata)
 
 
-ALONE = uses_of_storage(torch.empty(1, device="cpu"))  # of a storage that one tensor has, and who asks
+@functools.cache
+def alone() -> int:
+    """Uses of a storage that one tensor has, and who asks."""
+    return uses_of_storage(torch.empty(1, device="cpu"))
 
 
 def digest_of(values: Tensor) -> int:
@@ -48,15 +53,6 @@ def device_digest_of(values: Tensor) -> int:
     """Of any tensor, by its own device, for which the host waits."""
     with torch.no_grad():
         return int(values.detach().reshape(-1).view(torch.uint8 if values.itemsize == 1 else torch.int16).sum(dtype=torch.int64).item())
-
-
-def increment_versions(tensors: list[Tensor]) -> None:
-    """Counts a write to each, as autograd does."""
-    try:
-        torch.autograd.graph.increment_version(tensors)
-    except (AttributeError, TypeError):  # before torch 2.6 of one at a time
-        for tensor in tensors:
-            torch.autograd.graph.increment_version(tensor)
 
 
 class _Copy:
@@ -75,7 +71,7 @@ class _Copy:
         self.digest: Optional[int] = None  # of a copy with aliases, when it was known last
 
     def has_aliases(self) -> bool:
-        return uses_of_storage(self.values) > ALONE
+        return uses_of_storage(self.values) > alone()
 
     def written(self) -> bool:
         if not self.changed and self.digest is not None:
@@ -245,6 +241,7 @@ class Values:
           quickly: by counters alone, as within a forward.
         """
         runtime = self._runtime
+        runtime.residents.find_writes()
         if self._views:
             self._look_at_views()
         written = [copy for _, copy in sorted(self._copies.items()) if (copy.marked() if quickly else copy.written())]
