@@ -150,6 +150,7 @@ class Engine:
     def __init__(self, world: World, config: dict[str, Any], device: Optional[ctypes.c_void_p] = None) -> None:
         """`device`: a castor_device of the world; None: memory of the host."""
         self.world = world
+        self.several = world.size > 1  # ranks
         self.handle = ctypes.c_void_p()
         self._pid = os.getpid()
         self._kept: list[Any] = []

@@ -22,7 +22,7 @@ def clip_grad_norm_(parameters: Union[torch.Tensor, Iterable[torch.Tensor]], max
     runtime = params[0].runtime
     trained = {id(p) for p in runtime.params if not p.frozen}
     alone = all(p.runtime is runtime for p in params)
-    if not runtime.updates_early and (float(norm_type) != 2.0 or not alone or not trained <= {id(p) for p in params}):
+    if not runtime.opening.updates_early and (float(norm_type) != 2.0 or not alone or not trained <= {id(p) for p in params}):
         return plain_clip(tensors, max_norm, norm_type, *arguments, **keywords)  # of copies
     found = runtime.optimizer.clip_grad_norm_(max_norm, [t for t in tensors if getattr(t, "_castor", None) is None or t._castor.frozen])
     if (arguments[0] if arguments else keywords.get("error_if_nonfinite", False)) and not bool(torch.isfinite(found)):

@@ -80,31 +80,31 @@ class ModuleHooks:
         if runtime is None:
             return
         uses = runtime.uses
-        inside = runtime.depth > 0 and (self._is_called_inside() or runtime.is_inside())
+        inside = runtime.forwards.depth > 0 and (self._is_called_inside() or runtime.forwards.is_inside())
         if inside and unit is not None and unit.kept and uses.stays and not runtime.values.unsettled and not is_watched():
             # As below, for a module inside another: most calls are of these.
-            uses.begin_kept(unit, not runtime.backward and not runtime.evaluating)
+            uses.begin_kept(unit, not runtime.backwards.under_way and not runtime.forwards.evaluating)
             self._show()
-            if runtime.backward:
-                runtime.runs_again(unit)
-            runtime.depth += 1
+            if runtime.backwards.under_way:
+                runtime.gradients.run_again(unit)
+            runtime.forwards.enter_again()
             self._entered += 1
             return
         if self._on_gpu:
             refuse_cuda_graphs()
-        runtime.enter(sys._getframe(1), inside)
+        runtime.forwards.enter(sys._getframe(1), inside)
         if runtime.residents.active:
             self._entered += 1
             return
         try:
             if unit is not None:
-                uses.begin(unit, not runtime.backward and not runtime.evaluating)
+                uses.begin(unit, not runtime.backwards.under_way and not runtime.forwards.evaluating)
                 self._show()
-                if runtime.backward:
-                    runtime.runs_again(unit)
+                if runtime.backwards.under_way:
+                    runtime.gradients.run_again(unit)
         except BaseException:
             self._hide()
-            runtime.leave(None)
+            runtime.forwards.leave(None)
             raise
         self._entered += 1
 
@@ -121,16 +121,16 @@ class ModuleHooks:
             if self._entered == 0:
                 self._hide()
             uses.end(unit, own=True)
-            if runtime.depth > 1 and unit.kept:
-                runtime.depth -= 1
+            if runtime.forwards.depth > 1 and unit.kept:
+                runtime.forwards.leave_inner()
                 return
             if unit.block and torch.is_grad_enabled():
-                runtime.blocks.watch(unit, [*tensors_in(result)])
-        runtime.leave(result)
+                runtime.gradients.blocks.watch(unit, [*tensors_in(result)])
+        runtime.forwards.leave(result)
 
     def _is_called_inside(self) -> bool:
         """Whether the caller belongs to the forward under way in this thread. An exception may have ended that without a word to hooks."""
-        held = self._runtime.turn.frame  # type: ignore[union-attr]
+        held = self._runtime.forwards.turn.frame  # type: ignore[union-attr]
         try:
             if sys._getframe(self._levels) is held:
                 return True

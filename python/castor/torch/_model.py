@@ -15,7 +15,7 @@ from torch import Tensor
 from castor import _abi
 from castor._engine import Engine
 from castor._interrupts import uninterrupted
-from castor.errors import InvalidArgument
+from castor.errors import FailedPrecondition, InvalidArgument
 from castor.torch._machine._device import Viewer
 from castor.torch._torch_internals import plain_functions
 
@@ -30,62 +30,29 @@ class Owner(Protocol):
     """What has the parts of one model and keeps its state: the Runtime of _runtime.py, which says what each member is."""
 
     engine: Engine
-    handle: ctypes.c_void_p  # the engine's
     device: Any  # a Cpu or Gpu of _device.py
     optimizer: Any
     opening: Any
-    placement: Any
 
     # Other parts.
+    modules: Any
+    params: Params
+    steps: Any
+    forwards: Any
+    backwards: Any
     leases: Any
     uses: Any
     residents: Any
-    blocks: Any
-    check: Any
     gradients: Any
     values: Any
-    gradient_values: Any
-    given: Any
-
-    # Where the training is.
-    step_number: int
-    micro_batch: int
-    told_early: int
-    depth: int
-    turn: Any
-    task: int
-    in_step: bool
-    last: bool
-    backward: bool
-    evaluating: bool
-    asleep: bool
-
-    # How it goes.
-    several: bool
-    reduce_dtype: Optional[torch.dtype]
-    updates_early: bool
-    takes_copies: bool
-    packs: bool
-    params: list[Param]
-    holes: dict[torch.dtype, Tensor]
-    held: Any
-    module_hooks: list[Any]
-    replacements: Any
-    backward_done: bool
 
     def acquire(self, unit: Unit) -> list[Tensor]: ...
-    def runs_again(self, unit: Unit) -> None: ...
     def call_with(self, found: Iterable[Param], function: Callable, arguments: tuple, keywords: dict) -> Any: ...
-    def enter(self) -> None: ...
-    def leave(self, result: Any) -> None: ...
     def flush(self) -> None: ...
-    def begin_micro_batch(self) -> None: ...
-    def backward_begins(self, _gradient: Any = None) -> None: ...
-    def has_gradients(self) -> bool: ...
-    def has_gradient(self, p: Param) -> bool: ...
-    def settle(self) -> None: ...
-    def abandon(self) -> None: ...
-    def weights_changed(self) -> None: ...
+    def alias_of(self, p: Param) -> Tensor: ...
+    def check_names(self) -> None: ...
+    def let_go(self) -> None: ...
+    def choose_residents(self) -> None: ...
 
 
 def _format_of(tensor: Tensor) -> torch.memory_format:
@@ -153,7 +120,7 @@ class Param:
 
     def write(self, values: Tensor) -> None:
         """Whole values into its chunk. All ranks write the same."""
-        with self.runtime.turn:
+        with self.runtime.forwards.turn:
             self._write(values)
 
     def _write(self, values: Tensor) -> None:
@@ -164,8 +131,47 @@ class Param:
         self.runtime.leases.end_those_over()
         with uninterrupted():
             self.runtime.engine.write(self.number, _abi.PARAM, kept.data_ptr(), self.elements)
-            self.runtime.weights_changed()
+            self.runtime.steps.change_weights()
             self.runtime.values.refresh()
+
+
+class Params(list[Param]):
+    """Those of one model, by number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_tensor: dict[int, Param] = {}  # by id
+        self.holes: dict[torch.dtype, Tensor] = {}  # one NaN for each parameter, where its values would be
+        self._whole_holes: dict[torch.dtype, bytes] = {}  # what they are while nobody has written to one
+
+    def add(self, p: Param) -> None:
+        self.append(p)
+        self.by_tensor[id(p.tensor)] = p
+
+    def make_holes(self, dtype: torch.dtype, device: torch.device) -> list[Param]:
+        """For the parameters of one type, which are given back."""
+        those = [p for p in self if p.dtype is dtype]
+        holes = self.holes[dtype] = torch.full((len(those),), float("nan"), dtype=dtype, device=device)
+        for index, p in enumerate(those):
+            p.hole = holes[index].expand(p.shape)
+        return those
+
+    def check_holes(self) -> None:
+        """Nobody has written to a parameter where it was not."""
+        for dtype, hole in self.holes.items():
+            found = ctypes.string_at(hole.data_ptr(), hole.nbytes) if hole.is_cpu else None
+            if found is not None and found == self._whole_holes.get(dtype):
+                continue  # as torch found them to be NaN: to ask torch takes as long as a small model's forward
+            if bool(torch.isnan(hole).all()):
+                if found is not None:
+                    self._whole_holes[dtype] = found
+            else:
+                written = [p.name for p in self if p.dtype is dtype and p.elements and not bool(torch.isnan(p.hole.reshape(-1)[0]))]
+                hole.fill_(float("nan"))
+                raise FailedPrecondition(
+                    f"parameter {', '.join(written[:3])} was written to after castor.wrap, and its values are in a chunk: the write is lost. "
+                    "Write inside castor.gathered([...], write=True)"
+                )
 
 
 class Unit:
@@ -186,8 +192,8 @@ class Unit:
 def read(p: Param, state: int = _abi.PARAM) -> torch.Tensor:
     """Whole values of a parameter's state, fp32 on the CPU."""
     values = torch.empty(p.shape, device="cpu")
-    with p.runtime.turn:
-        p.runtime.given.settle()
+    with p.runtime.forwards.turn:
+        p.runtime.values.given.settle()
         p.runtime.values.settle()
         p.runtime.leases.end_those_over()
         p.runtime.engine.read(p.number, state, values.data_ptr(), p.elements)

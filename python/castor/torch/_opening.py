@@ -31,17 +31,32 @@ class Opening:
         self._device, self._host = device, host
         self.folders = folders
         self._stage, self._max_norm, self._initial_scale, self._chunk = stage, max_norm, initial_scale, chunk
-        self._updates_early = updates_early
+        self.updates_early = updates_early
         self._units = [unit if isinstance(unit, type) else weakref.ref(unit) for unit in units]
         self._ignore = [weakref.ref(module) for module in ignore]
         self._config = config
+        self.scales = bool(initial_scale)  # losses are multiplied by a loss scale
+        # Of all gradients; None: each as its parameter.
+        self.reduce_dtype = torch.float32 if config.get("grad_mode") == "fp32" else None
         self.budgets: Budgets  # of the engine that there is
+        self.held: Moments = []  # at once in a step, as the model tells
+        self.placement: Optional[Placement] = None  # while budgets may change
 
     def choose_budgets(self, params: Iterable[tuple[int, torch.dtype, bool]], rule: Rule, processor: Any, optimizer: str) -> None:
         """`params`: elements, type, and whether it is frozen, of each. `optimizer`: its name. DoesNotFit where the optimizer leaves the engine nothing."""
         budgets = Budgets(self._device, self._host, _resident_bytes(params, len(rule.states)), processor if isinstance(processor, Gpu) else None)
         budgets.set_aside(rule.other_bytes, optimizer)
         self.budgets = budgets
+
+    def take_back(self, budgets: Budgets) -> None:
+        """The engine is made as it was."""
+        self.budgets = budgets
+
+    def after_step(self) -> None:
+        if self.placement is not None:
+            self.placement.after_step()
+            if not self.placement.watches:
+                self.placement = None
 
     def config(self, rule: Rule) -> dict[str, Any]:
         """The engine's."""
@@ -69,11 +84,10 @@ class Opening:
         config.update(more)
         return config
 
-    def seal(self, runtime: Owner) -> None:
-        """The engine has all parameters, and takes its memory."""
-        model = None if self.budgets.fits else runtime.model()
-        runtime.held = self._held(runtime, model)
-        runtime.engine.seal(runtime.held, estimate=not self.budgets.fits)
+    def seal(self, runtime: Owner, model: Optional[nn.Module]) -> None:
+        """The engine has all parameters of the model, and takes its memory."""
+        self.held = self._held(runtime, None if self.budgets.fits else model)
+        runtime.engine.seal(self.held, estimate=not self.budgets.fits)
 
     def _held(self, runtime: Owner, model: Optional[nn.Module]) -> Moments:
         """What a step holds at once, moment by moment; without a model all of it."""
@@ -88,7 +102,7 @@ class Opening:
     def _may_keep_views(self) -> bool:
         """A record has each use. A chunk that is updated in the backward, or has its gradients in the place of its parameters, is not to be held then. With
         poison each use has a copy of its own."""
-        return not self._updates_early and not _record.records() and self._config.get("grad_mode") != "reuse" and not self._config.get("poison")
+        return not self.updates_early and not _record.records() and self._config.get("grad_mode") != "reuse" and not self._config.get("poison")
 
     def _may_reside(self) -> bool:
         """Of one rank. Gradients at parameters are added up in their own type, and nobody has divided them by a loss scale."""
@@ -97,10 +111,10 @@ class Opening:
     def place(self, runtime: Owner) -> None:
         """Behind a seal: whether the first step shows where states are best, and whether parameters keep views."""
         placement = Placement(runtime, self.budgets)
-        runtime.placement = placement if placement.watches else None
+        self.placement = placement if placement.watches else None
         uses, ranks = runtime.uses, runtime.engine.world.size
-        uses.may_stay = self._may_keep_views() and (ranks == 1 or self._config.get("stage", self._stage) < 3)
-        uses.stays = False  # where a placement after the first step chooses
+        # Where a placement after the first step chooses, no view stays before.
+        uses.allow(self._may_keep_views() and (ranks == 1 or self._config.get("stage", self._stage) < 3))
         runtime.residents.allow(self._may_reside() and ranks == 1)
         for p in runtime.params:
             p.watched = WATCHED

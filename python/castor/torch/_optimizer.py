@@ -52,7 +52,7 @@ class CastorOptimizer(torch.optim.Optimizer):
         self.skipped = 0  # steps whose gradients were not finite
         self.max_skips = max_skips  # such in a row; 0: as many as come
         self._skips_in_a_row = 0
-        self._grouping = Grouping(self.param_groups, runtime.by_tensor)
+        self._grouping = Grouping(self.param_groups, runtime.params.by_tensor)
         self._castor_ready = True
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -79,7 +79,7 @@ class CastorOptimizer(torch.optim.Optimizer):
                                  "save optimizer.state_dict(), or call castor.save")
 
     def _switch(self, word: str) -> None:
-        self.runtime.settle()
+        self.runtime.steps.settle()
         self.runtime.values.settle()
         self.rule.call(word, self.groups)
 
@@ -106,7 +106,8 @@ class CastorOptimizer(torch.optim.Optimizer):
 
     @whole
     def _update(self) -> None:
-        with self.runtime.turn:
+        with self.runtime.forwards.turn:
+            self.runtime.steps.require("optimizer.step()")
             self._update_alone()
 
     def _update_alone(self) -> None:
@@ -114,51 +115,50 @@ class CastorOptimizer(torch.optim.Optimizer):
         self.follow_groups()
         runtime.residents.gradients.hand_over()
         runtime.residents.find_writes()
-        if not runtime.in_step:
+        if not runtime.steps.begun:
             runtime.flush()
-            runtime.given.settle()
-            runtime.check_holes()
+            runtime.values.given.settle()
+            runtime.check_names()
             with uninterrupted():
                 self.rule.idle(self.groups)
             return
         runtime.uses.let_go()
-        runtime.given.settle()
-        runtime.check_holes()
-        if runtime.values.unsettled or runtime.several:
-            if runtime.several:
+        runtime.values.given.settle()
+        runtime.check_names()
+        if runtime.values.unsettled or runtime.engine.several:
+            if runtime.engine.several:
                 # Of layers that some ranks have left out, too: what ranks agree on comes behind that on each.
-                _abi.check(lib.castor_engine_finish_gradients(runtime.handle))
+                _abi.check(lib.castor_engine_finish_gradients(runtime.engine.handle))
             runtime.values.settle()
-        runtime.gradient_values.part()
-        runtime.gradient_values.settle()
+        runtime.gradients.values.part()
+        runtime.gradients.values.settle()
         self._leave_out()
         with uninterrupted():  # what the engine has made is the optimizer's, too
             made = self._make_step()
-            self.grad_norm = None if runtime.updates_early else made.grad_norm
+            self.grad_norm = None if runtime.opening.updates_early else made.grad_norm
             self.skipped += not made.applied
             self._skips_in_a_row = 0 if made.applied else self._skips_in_a_row + 1
-            runtime.end_step()
-        runtime.check.after_step(bool(made.applied))
+            runtime.steps.end()
+        runtime.forwards.check.after_step(bool(made.applied))
         if not made.applied:
             self._say_skip(made)
-        if runtime.placement is not None:
-            runtime.placement.after_step()
+        runtime.opening.after_step()
 
     def _leave_out(self) -> None:
         """What a script has taken out of all groups is not updated."""
         for p in self._grouping.without:
-            self.runtime.gradient_values.set(p, None)
+            self.runtime.gradients.values.set(p, None)
 
     def follow_groups(self) -> None:
         """Takes ``param_groups`` as the script has them now. All ranks call it."""
         self._grouping.look(self.param_groups)
         if self._grouping.due:
-            if self.runtime.in_step:
+            if self.runtime.steps.begun:
                 self._grouping.check_within_step()
             else:
                 groups = self._grouping.for_engine(self.param_groups)
                 self.rule = regroup(self.runtime, self.rule, self.groups, groups, self._grouping.thawed)
-                self._grouping = Grouping(groups, self.runtime.by_tensor)
+                self._grouping = Grouping(groups, self.runtime.params.by_tensor)
                 self._grouping.look(self.param_groups)
 
     def thaw(self) -> None:
@@ -178,9 +178,9 @@ class CastorOptimizer(torch.optim.Optimizer):
         if self.skipped != 1 and count != _MANY_SKIPS and not 0 < self.max_skips <= count:
             return
         name = next((p.name for p in runtime.params if p.number == made.not_finite), "not known")
-        found = ("no operation of a checked step has read a parameter without values" if runtime.check.cleared
+        found = ("no operation of a checked step has read a parameter without values" if runtime.forwards.check.cleared
                  else "the next step is checked for operations that read parameters without values")
-        if self.skipped == 1 and runtime.scales:
+        if self.skipped == 1 and runtime.opening.scales:
             log.warning("castor: step %d has changed nothing: gradients overflow at a loss scale of %g, the first is that of %s. The scale is lowered; "
                         "optimizer.skipped counts such steps", made.step, made.loss_scale, name)
         elif self.skipped == 1:
@@ -204,7 +204,7 @@ class CastorOptimizer(torch.optim.Optimizer):
             rule.end(groups, False)
             if rule.error is None:
                 raise
-            self.runtime.end_step()  # its gradients are dropped
+            self.runtime.steps.end()  # its gradients are dropped
             raise error from rule.error
         rule.end(groups, bool(made.applied))
         return made
@@ -222,9 +222,10 @@ class CastorOptimizer(torch.optim.Optimizer):
     @uncompiled
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops gradients that no step has used."""
-        with self.runtime.turn:
-            self.runtime.forget_backward_that_failed()
-            self.runtime.drop_gradients()
+        with self.runtime.forwards.turn:
+            self.runtime.backwards.forget_if_failed()
+            self.runtime.steps.require("optimizer.zero_grad()")
+            self.runtime.steps.drop_gradients()
 
     @uncompiled
     def backward(self, loss: torch.Tensor, **arguments: Any) -> None:
@@ -234,7 +235,7 @@ class CastorOptimizer(torch.optim.Optimizer):
     @uncompiled
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss times the loss scale, which `step` divides by."""
-        self.runtime.scaled += 1
+        self.runtime.steps.scale()
         return loss * self.runtime.engine.loss_scale().scale
 
     @uncompiled
@@ -243,16 +244,16 @@ class CastorOptimizer(torch.optim.Optimizer):
 
         `beside`: parameters that are not in chunks and count too; None: those of modules that `wrap` was told to ignore.
         """
-        if self.runtime.updates_early:
+        if self.runtime.opening.updates_early:
             raise FailedPrecondition("update_in_backward=True updates before the norm is known: leave it away, or do not clip")
         self.runtime.leases.end_those_over()
         self.runtime.residents.gradients.hand_over()
         device = self.runtime.device.torch_device
-        others = self.runtime.ignored.tensors if beside is None else beside
+        others = self.runtime.modules.ignored.tensors if beside is None else beside
         norm = norm_of(others)
-        values = self.runtime.gradient_values
+        values = self.runtime.gradients.values
         values.settle()
-        if not self.runtime.in_step:
+        if not self.runtime.steps.begun:
             scale(others, min(1.0, max_norm / (norm + 1e-6)))
             return torch.tensor(norm, device=device)
         # Of gradients as they were, which the engine multiplies once.
@@ -283,7 +284,7 @@ class CastorOptimizer(torch.optim.Optimizer):
 
     def _params(self) -> list[Param]:
         with plain_functions():
-            return [self.runtime.by_tensor[id(tensor)] for group in self.param_groups for tensor in group["params"]]
+            return [self.runtime.params.by_tensor[id(tensor)] for group in self.param_groups for tensor in group["params"]]
 
     def _numbered_groups(self) -> list[dict[str, Any]]:
         """With numbers in place of parameters, as torch counts."""
@@ -318,7 +319,7 @@ class CastorOptimizer(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes torch's format. All ranks give the same."""
-        self.runtime.settle()
+        self.runtime.steps.settle()
         self.follow_groups()
         for hook in self._optimizer_load_state_dict_pre_hooks.values():
             state_dict = hook(self, state_dict) or state_dict

@@ -115,7 +115,7 @@ def _run_backward(*arguments: Any, **keywords: Any) -> Any:
     owners = _alive()
     if outermost is None:
         for owner in owners:
-            owner.outermost_backward_begins()
+            owner.backwards.outermost_begins()
     one = _Backward(sys._getframe(), me, outermost)
     _backwards.append(one)
     try:
@@ -126,7 +126,7 @@ def _run_backward(*arguments: Any, **keywords: Any) -> Any:
     finally:
         _backwards.remove(one)
         for owner in owners:
-            owner.backward_is_over(one.frame, outermost is None)
+            owner.backwards.is_over(one.frame, outermost is None)
         del one  # a frame that refers to itself would keep its arguments
 
 
@@ -141,7 +141,7 @@ def _drop_the_rest() -> None:
 def _checked_backward(owners: list[Any], *arguments: Any, **keywords: Any) -> Any:
     """Where a model's check is due, it watches the backward, whose threads have the modes that were there when it began."""
     for owner in owners:
-        if owner.check.due:
+        if owner.forwards.check.due:
             break
     else:
         if functions_are_asked():

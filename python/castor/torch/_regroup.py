@@ -49,8 +49,8 @@ def regroup(runtime: Owner, rule: Rule, before: Groups, groups: Groups, thawed: 
       FailedPrecondition: a tensor over a parameter is kept, or the optimizer cannot take the groups. All is as it was.
     """
     new = rule.regrouped(groups, before)
-    runtime.settle()
-    runtime.given.settle()
+    runtime.steps.settle()
+    runtime.values.given.settle()
     runtime.values.settle()
     rest = rule.rest()
     opening, stats = runtime.opening, runtime.engine.stats()
@@ -78,7 +78,7 @@ def regroup(runtime: Owner, rule: Rule, before: Groups, groups: Groups, thawed: 
             with plain_functions():
                 OWN_GRAD.__set__(p.tensor, None)
                 runtime.gradients.attend(p)
-        runtime.ignored.leave([p.tensor for p in runtime.params if p.frozen])
+        runtime.modules.ignored.leave([p.tensor for p in runtime.params if p.frozen])
         _finish(runtime)
     return new
 
@@ -123,23 +123,23 @@ def _arrange(runtime: Owner, groups: Groups, thawed: Sequence[Param]) -> None:
 
 def _open(runtime: Owner, rule: Rule) -> None:
     runtime.engine.create(runtime.opening.config(rule), runtime.device.handle)
-    runtime.device.bind(runtime.handle)
+    runtime.device.bind(runtime.engine.handle)
     for p in runtime.params:
         runtime.engine.register(p.name, p.shape, DTYPES[p.dtype], p.frozen, p.group, None)
     rule.bind(runtime)
-    runtime.opening.seal(runtime)
+    runtime.opening.seal(runtime, runtime.modules.model())
 
 
 def _go_back(runtime: Owner, was: _Before) -> None:
     for p, (group, frozen) in zip(runtime.params, was.groups):
         p.group, p.frozen = group, frozen
-    runtime.opening.budgets = was.budgets
-    was.budgets.device, was.budgets.host = was.device, was.host
+    runtime.opening.take_back(was.budgets)
+    was.budgets.go_back(was.device, was.host)
     _open(runtime, was.rule)
 
 
 def _finish(runtime: Owner) -> None:
+    runtime.forwards.check.begin_anew()
     runtime.opening.place(runtime)
-    runtime.check.due = True
-    runtime.weights_changed()
+    runtime.steps.change_weights()
     runtime.values.refresh()

@@ -7,28 +7,26 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Callable, Optional, TypeVar, Union
+from typing import Any, Callable, NamedTuple, Optional, TypeVar, Union
 
 import torch
 from torch import nn
 
 from castor._engine import Engine
 from castor.errors import FailedPrecondition, InvalidArgument
-from castor.torch import _patches, _record
-from castor.torch._autograd._check import Check
+from castor.torch import _record
 from castor.torch._checkpoints import _state
-from castor.torch._hooks import ModuleHooks, places_in
 from castor.torch._machine._budgets import Budget
 from castor.torch._machine._device import device_of
 from castor.torch._machine._drives import folders_of
 from castor.torch._machine._world import make_world
 from castor.torch._model import Param, Unit
+from castor.torch._modules import Modules
 from castor.torch._opening import Opening
 from castor.torch._optimizer import CastorOptimizer
 from castor.torch._optimizers._choice import listed, refuse_strangers, rule_for, take_states
 from castor.torch._optimizers._rule import Rule
-from castor.torch._parameters._guards import Replacements, guard_model, guard_optimizer
-from castor.torch._parameters._ignored import Ignored
+from castor.torch._parameters._guards import guard_model, guard_optimizer
 from castor.torch._parameters._initial import align
 from castor.torch._parameters._lazy import LazyValues
 from castor.torch._parameters._leases import floats_at
@@ -119,73 +117,104 @@ def wrap(
     """
     if getattr(model, "_castor", None) is not None:
         raise FailedPrecondition("the model is wrapped already")
+    _refuse_together(update_in_backward, max_norm, initial_scale, ignore)
+    subject = _look(model, optimizer, ignore, Types(dtype, keep_fp32, buffer_dtype), on)
+    chosen: dict[str, Any] = {"policy": policy, "count_norm": not update_in_backward, "home_rules": _home_rules(place or {}, subject.rule),
+                              **_reduced_in(reduce_dtype), **_moments_in(state_dtype), **(config or {})}
+    opening = Opening(device, host, folders_of(nvme), stage, max_norm, initial_scale, chunk, update_in_backward, units, ignore, chosen)
+    runtime = _open(subject, opening, timeout_s, check)
+    _seal(subject, runtime)
+    _move(subject, runtime, units)
+    return _hand_out(subject, runtime, max_skips)
+
+
+class _Subject(NamedTuple):
+    """What is wrapped, before anything of it changes."""
+
+    model: nn.Module
+    optimizers: Sequence[torch.optim.Optimizer]
+    rule: Rule
+    types: Types
+    found: list[_Found]  # parameters, in initialization order
+    lazy: LazyValues
+    computes_on: torch.device
+    ignore: Sequence[nn.Module]
+
+
+def _refuse_together(update_in_backward: bool, max_norm: float, initial_scale: Optional[float], ignore: Sequence[nn.Module]) -> None:
     if update_in_backward and (max_norm or initial_scale):
         raise InvalidArgument("update_in_backward=True updates before all gradients are known: leave max_norm= and initial_scale= away")
     if initial_scale and any(p.requires_grad for module in ignore for p in module.parameters()):
         raise InvalidArgument("ignore= has trained parameters, whose gradients nobody would divide by the loss scale: leave initial_scale= away, or train them")
-    folders = folders_of(nvme)
+
+
+def _look(model: nn.Module, optimizer: Any, ignore: Sequence[nn.Module], types: Types, on: Union[str, torch.device, None]) -> _Subject:
     optimizers = listed(optimizer)
     rule = rule_for(optimizers)
-    groups = [group for one in optimizers for group in one.param_groups]
-    types = Types(dtype, keep_fp32, buffer_dtype)
     types.look_at(model)
     lazy = LazyValues(model)
-    found = _find(model, groups, ignore, types, lazy)
-    computes_on = _computes_on(on, found)
-    chosen: dict[str, Any] = {"policy": policy, "count_norm": not update_in_backward, "home_rules": _home_rules(place or {}, rule),
-                              **_reduced_in(reduce_dtype), **_moments_in(state_dtype), **(config or {})}
-    world = make_world(timeout_s, computes_on)
+    found = _find(model, [group for one in optimizers for group in one.param_groups], ignore, types, lazy)
+    return _Subject(model, optimizers, rule, types, found, lazy, _computes_on(on, found), ignore)
+
+
+def _open(subject: _Subject, opening: Opening, timeout_s: float, checks_all: bool) -> Runtime:
+    """A world, a device and an engine without parameters."""
+    world = make_world(timeout_s, subject.computes_on)
     _record.begin(world)
     with contextlib.ExitStack() as undo:
         undo.callback(_record.forget, world)
         if world.size == 1:
             undo.callback(world.close)
         else:
-            lazy.seed = align(_modules(model, ignore), lazy.seed)
-        processor = device_of(world, computes_on)
+            subject.lazy.seed = align(_modules(subject.model, subject.ignore), subject.lazy.seed)
+        processor = device_of(world, subject.computes_on)
         undo.callback(processor.close)
-        opening = Opening(device, host, folders, stage, max_norm, initial_scale, chunk, update_in_backward, units, ignore, chosen)
-        opening.choose_budgets(((f.tensor.numel(), f.dtype, f.frozen) for f in found), rule, processor, type(optimizers[0]).__name__)
-        engine = Engine(world, opening.config(rule), processor.handle)
+        opening.choose_budgets(((f.tensor.numel(), f.dtype, f.frozen) for f in subject.found), subject.rule, processor, type(subject.optimizers[0]).__name__)
+        engine = Engine(world, opening.config(subject.rule), processor.handle)
         undo.pop_all()
-    runtime = Runtime(model, engine, processor)
-    runtime.opening = opening
-    runtime.reduce_dtype = torch.float32 if chosen.get("grad_mode") == "fp32" else None
+    return Runtime(engine, processor, opening, checks_all)
+
+
+def _seal(subject: _Subject, runtime: Runtime) -> None:
+    """The engine has all values, and takes its memory."""
+    engine = runtime.engine
     try:
-        processor.bind(engine.handle)
-        for f in found:
+        runtime.device.bind(engine.handle)
+        for f in subject.found:
             p = Param(runtime, f.name, f.tensor, f.dtype, f.group, f.frozen)
             p.number = engine.register(f.name, f.tensor.shape, DTYPES[f.dtype], f.frozen, f.group, f.fill)
             p.unit = Unit((p,))
-            runtime.params.append(p)
-            runtime.by_tensor[id(f.tensor)] = p
-        rule.bind(runtime)
-        opening.seal(runtime)
+            runtime.params.add(p)
+        subject.rule.bind(runtime)
+        runtime.opening.seal(runtime, subject.model)
     except BaseException:
         runtime.close()
-        _record.forget(world)
+        _record.forget(engine.world)
         raise
-    with _without_weak_references(model):
+
+
+def _move(subject: _Subject, runtime: Runtime, units: Sequence[Any]) -> None:
+    """Parameters become names of what is in chunks, and modules bring them their values."""
+    with _without_weak_references(subject.model):
         _move_in(runtime)
-    _move_the_rest(runtime, model, types, ignore)
-    types.hook(model)
-    runtime.check = Check(runtime, always=check)
-    runtime.replacements = Replacements(model, runtime.by_tensor, {id(m) for module in ignore for m in module.modules()})
-    runtime.ignored = Ignored(model, runtime.by_tensor, [p.tensor for p in runtime.params if p.frozen], world.size)
-    _hook(runtime, model, units, ignore)
-    _patches.hold(runtime)
-    wrapped = CastorOptimizer(optimizers, rule, runtime, max_skips)
-    runtime.optimizer = wrapped
-    runtime.updates_early = update_in_backward
-    runtime.scales = bool(initial_scale)
-    opening.place(runtime)
+    _move_the_rest(runtime, subject.model, subject.types, subject.ignore)
+    subject.types.hook(subject.model)
+    runtime.take_modules(Modules(subject.model, runtime, units, subject.ignore))
+
+
+def _hand_out(subject: _Subject, runtime: Runtime, max_skips: int) -> tuple[Any, CastorOptimizer]:
+    """What the script goes on with."""
+    model = subject.model
+    wrapped = CastorOptimizer(subject.optimizers, subject.rule, runtime, max_skips)
+    runtime.take_optimizer(wrapped)
+    runtime.opening.place(runtime)
     _state.attach(model, runtime, wrapped)
     guard_model(model)
-    for one in optimizers:
-        take_states(runtime, rule, one)
+    for one in subject.optimizers:
+        take_states(runtime, subject.rule, one)
         guard_optimizer(one)
     weakref.finalize(model, runtime.close)
-    world.closers.append(runtime.close)
+    runtime.engine.world.closers.append(runtime.close)
     return model, wrapped
 
 
@@ -305,13 +334,11 @@ def _filler(tensor: torch.Tensor) -> Filler:
 
 def _move_in(runtime: Runtime) -> None:
     """The values are in chunks; each parameter keeps one NaN."""
+    device = runtime.device.torch_device
     for dtype in {p.dtype for p in runtime.params}:
-        those = [p for p in runtime.params if p.dtype is dtype]
-        holes = runtime.holes[dtype] = torch.full((len(those),), float("nan"), dtype=dtype, device=runtime.device.torch_device)
-        for index, p in enumerate(those):
-            p.hole = holes[index].expand(p.shape)
+        for p in runtime.params.make_holes(dtype, device):
             if p.tensor.is_meta:
-                torch.utils.swap_tensors(p.tensor, nn.Parameter(torch.empty(0, dtype=dtype, device=holes.device), requires_grad=p.tensor.requires_grad))
+                torch.utils.swap_tensors(p.tensor, nn.Parameter(torch.empty(0, dtype=dtype, device=device), requires_grad=p.tensor.requires_grad))
             p.tensor.data = p.hole
             p.tensor._castor = p  # type: ignore[attr-defined]
             if not p.frozen:
@@ -342,25 +369,3 @@ def _move_the_rest(runtime: Runtime, model: nn.Module, types: Types, ignore: Seq
                 setattr(module, name, moved[id(buffer)][1])
     for module in ignore:
         module.to(device)
-
-
-def _hook(runtime: Runtime, model: nn.Module, units: Sequence[Any], ignore: Sequence[nn.Module]) -> None:
-    classes = tuple(u for u in units if isinstance(u, type))
-    chosen = {id(u) for u in units if not isinstance(u, type)}
-    inside: set[int] = set()
-    for _, module in _modules(model, ignore):
-        if id(module) in inside:
-            continue
-        whole = id(module) in chosen or (classes and isinstance(module, classes))
-        if whole:
-            inside.update(id(m) for m in module.modules())
-        own = {id(t): runtime.by_tensor[id(t)] for t in module.parameters(recurse=bool(whole)) if id(t) in runtime.by_tensor}
-        if own or module is model:
-            unit = Unit(tuple(own.values()), block=bool(whole) and runtime.engine.world.size > 1) if own else None
-            places = places_in(module.modules() if whole else (module,), runtime.by_tensor)
-            hooks = ModuleHooks(runtime, unit, places)
-            hooks.add_to(module)
-            runtime.module_hooks.append(hooks)
-            if unit is not None and unit.block:
-                for p in unit.params:
-                    p.block = unit

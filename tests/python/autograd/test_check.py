@@ -86,7 +86,7 @@ def test_later_steps_are_checked_where_they_are_asked_to_be() -> None:
         model, optimizer = made(check=check)
         for _ in range(3):
             step(model, optimizer, past=False)
-        assert model._castor.check.due == check
+        assert model._castor.forwards.check.due == check
     with pytest.raises(castor.FailedPrecondition, match="second.bias"):
         step(model, optimizer, past=True)
 
@@ -104,8 +104,8 @@ def test_a_step_behind_another_placement_is_checked() -> None:
     model, optimizer = made()
     step(model, optimizer, past=False)
     with castor.sleep(model, to="host"):
-        assert not model._castor.check.due
-    assert model._castor.check.due
+        assert not model._castor.forwards.check.due
+    assert model._castor.forwards.check.due
     with pytest.raises(castor.FailedPrecondition, match="second.bias"):
         step(model, optimizer, past=True)
 

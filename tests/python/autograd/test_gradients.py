@@ -180,7 +180,7 @@ def test_a_gradient_looks_like_one_without_being_read() -> None:
     model(torch.ones(2, 8), False).sum().backward()
     gradient = model.first.weight.grad
     assert gradient is not None and gradient.shape == (16, 8) and gradient.dtype is torch.float32 and gradient.numel() == 128
-    assert not model._castor.gradient_values._copies, "nobody asked for values"
+    assert not model._castor.gradients.values._copies, "nobody asked for values"
     assert model.never.weight.grad is None and model.sometimes.weight.grad is None
     optimizer.zero_grad()
     assert model.first.weight.grad is None

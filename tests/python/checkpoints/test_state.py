@@ -176,7 +176,7 @@ def test_a_checkpoint_of_another_optimizer_changes_nothing(tmp_path: Path) -> No
 def test_a_checkpoint_of_another_trainer_gives_its_weights(tmp_path: Path) -> None:
     model, optimizer = wrapped()
     steps(model, optimizer, 0, 1)
-    optimizer.runtime.settle()
+    optimizer.runtime.steps.settle()
     saved = {name: values.clone() for name, values in model.state_dict().items()}
     optimizer.runtime.engine.save(str(tmp_path), b"position 7")
     losses = steps(model, optimizer, 1, 3)

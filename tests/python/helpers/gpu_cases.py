@@ -126,7 +126,7 @@ def test_torch_gets_memory_back_where_it_needs_more_than_at_first(monkeypatch: p
     assert stats["device_budget_bytes"] == budget and gpu.taken <= budget
     assert "(1 times so far)" in caplog.text
     step(model, optimizer, 3)
-    assert model._castor.placement.given_back == 1
+    assert model._castor.opening.placement.given_back == 1
     assert model._castor.engine.digest() == digest_after(4)
 
 

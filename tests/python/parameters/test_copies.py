@@ -67,7 +67,7 @@ def test_a_copy_of_a_part_leaves_the_engine_alone(where: str) -> None:
     gathers = optimizer.runtime.engine.stats()["gathers"]
     for _ in range(3):
         part(x).sum().backward()
-    assert optimizer.runtime.engine.stats()["gathers"] == gathers and not optimizer.runtime.in_step
+    assert optimizer.runtime.engine.stats()["gathers"] == gathers and not optimizer.runtime.steps.begun
     assert part.weight.grad is not None
 
 

@@ -158,10 +158,10 @@ def test_copies_are_forgotten_when_nobody_has_them() -> None:
     model, optimizer = castor.wrap(*((m := make()), torch.optim.Adam(m.parameters())), **BUDGETS["a third"])
     kept = model.state_dict()["0.weight"]
     train(model, optimizer, 1)
-    assert len(model._castor.given._watches) == 1
+    assert len(model._castor.values.given._watches) == 1
     del kept
     train(model, optimizer, 1)
-    assert not model._castor.given
+    assert not model._castor.values.given
 
 
 def test_what_cannot_be_kept_is_refused_by_name() -> None:

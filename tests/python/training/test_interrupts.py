@@ -96,7 +96,7 @@ def test_a_step_that_is_dropped_leaves_nothing_of_its_rate() -> None:
     model, optimizer = castor.wrap(model, MAKE["NAdam"](model.parameters()), update_in_backward=True)  # type: ignore[assignment]
     model(torch.ones(6, 24))
     optimizer.update_early()
-    optimizer.runtime.abandon()
+    optimizer.runtime.steps.abandon()
     optimizer.param_groups[0]["lr"] = 0.0
     before = values_of(model)
     backward(model, 0)
@@ -142,10 +142,10 @@ def test_a_model_whose_falling_asleep_was_interrupted_wakes(monkeypatch: pytest.
     before = values_of(model)
     with Interrupted("castor_engine_park", monkeypatch), pytest.raises(KeyboardInterrupt):
         castor.sleep(model)
-    assert model._castor.asleep  # type: ignore[union-attr]
+    assert model._castor.steps.asleep  # type: ignore[union-attr]
     with Interrupted("castor_engine_resume", monkeypatch), pytest.raises(KeyboardInterrupt):
         castor.wake(model)
-    assert not model._castor.asleep  # type: ignore[union-attr]
+    assert not model._castor.steps.asleep  # type: ignore[union-attr]
     expect_same(values_of(model), before)
 
 

@@ -75,6 +75,14 @@ class Check(DispatchMode):
             push_mode(self)  # so that `end` undoes all else
         self.end()
 
+    def begin_anew(self) -> None:
+        """Homes are others: the next step is checked."""
+        self.due = True
+
+    def clear(self) -> None:
+        """No step has to be: parameters have their values everywhere."""
+        self.due, self.cleared = False, True
+
     def after_step(self, finite: bool) -> None:
         self.cleared |= self.due and not finite
         self.due = self._always or not (finite or self.cleared)
@@ -100,7 +108,7 @@ class Check(DispatchMode):
         for one in of:
             if isinstance(one, Tensor):
                 runtime = self._runtime()
-                hole = None if runtime is None else runtime.holes.get(one.dtype)
+                hole = None if runtime is None else runtime.params.holes.get(one.dtype)
                 if hole is not None and runtime is not None and address_of(one) == hole.data_ptr():
                     those = [p.name for p in runtime.params if p.dtype is one.dtype]
                     self._refuse(function, those[min(one.storage_offset(), len(those) - 1)])
@@ -125,7 +133,7 @@ class checked:
     """A context inside which the checks of these models that are due watch what is done."""
 
     def __init__(self, runtimes: Iterable[Owner]) -> None:
-        self._checks: list[Check] = [runtime.check for runtime in runtimes if runtime.check.due]
+        self._checks: list[Check] = [runtime.forwards.check for runtime in runtimes if runtime.forwards.check.due]
 
     @raises_outside
     def __enter__(self) -> None:

@@ -63,14 +63,14 @@ class GradientValues:
     def finish(self) -> None:
         """Has every gradient of the step reduced, so that it can be read."""
         runtime = self._runtime
-        if self.finished != runtime.micro_batch:
-            if runtime.updates_early:
+        if self.finished != runtime.steps.micro_batch:
+            if runtime.opening.updates_early:
                 raise FailedPrecondition("update_in_backward=True has used the gradients by now: leave it away where a script reads or writes p.grad")
-            if runtime.backward:
+            if runtime.backwards.under_way:
                 raise FailedPrecondition("a gradient is read inside a backward, whose gradients are not all there: read it when loss.backward() has returned")
             runtime.flush()
-            _abi.check(lib.castor_engine_finish_gradients(runtime.handle))
-            self.finished = runtime.micro_batch
+            _abi.check(lib.castor_engine_finish_gradients(runtime.engine.handle))
+            self.finished = runtime.steps.micro_batch
 
     @whole
     def of(self, p: Param) -> Tensor:
@@ -104,7 +104,7 @@ class GradientValues:
         """The same of all gradients, before they change."""
         if not len(self._shown):
             return  # of most steps: to go through a dictionary of weak references takes a while
-        if self._runtime.updates_early:
+        if self._runtime.opening.updates_early:
             self._shown.clear()  # nobody could read them
         for number in sorted(self._shown):
             self._part_from(number)
@@ -153,12 +153,12 @@ class GradientValues:
                 OWN_GRAD.__set__(p.tensor, values.values() if type(values) is ChunkedGradient else values)
             return
         if values is None:
-            if not runtime.has_gradient(p):
+            if not runtime.steps.has_gradient(p):
                 return
             self.finish()
             self._part_from(p.number)
             self._copies.pop(p.number, None)
-            _abi.check(lib.castor_engine_drop_gradient(runtime.handle, p.number))
+            _abi.check(lib.castor_engine_drop_gradient(runtime.engine.handle, p.number))
             runtime.residents.gradients.forget(p)
             p.given = -1
             return
@@ -166,7 +166,7 @@ class GradientValues:
             if values is self._shown.get(p.number):
                 return
             values = values.values()
-        if not runtime.in_step:
+        if not runtime.steps.begun:
             raise FailedPrecondition(f"the gradient of {p.name} is set outside a step: give gradients by loss.backward(), and set them behind it")
         if values.shape != p.shape or values.dtype is not p.dtype:
             raise InvalidArgument(f"the gradient of {p.name} is {p.dtype} of shape {tuple(p.shape)}, and cannot become {values.dtype} of shape {tuple(values.shape)}")
@@ -177,7 +177,7 @@ class GradientValues:
         with uninterrupted():
             if not runtime.residents.gradients.give(p, there):
                 self._write(p, there)
-            p.given, p.ready = runtime.micro_batch, True
+            p.given, p.ready = runtime.steps.micro_batch, True
             self._copies[p.number] = _Copy(p, there)
 
 
@@ -194,7 +194,7 @@ class ChunkedGradient(Tensor):
         return gradient
 
     def values(self) -> Tensor:
-        return self._castor.runtime.gradient_values.of(self._castor) if self._values is None else self._values
+        return self._castor.runtime.gradients.values.of(self._castor) if self._values is None else self._values
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, arguments: tuple = (), keywords: Optional[dict] = None) -> Any:
@@ -208,7 +208,7 @@ class ChunkedGradient(Tensor):
         copies = {id(gradient): gradient.values() for gradient in found}
         back = {id(copies[id(gradient)]): gradient for gradient in found}
         if function == _WRITE_DATA:
-            return found[0]._castor.runtime.gradient_values.set(found[0]._castor, replaced(arguments[1], copies))
+            return found[0]._castor.runtime.gradients.values.set(found[0]._castor, replaced(arguments[1], copies))
         if function == _READ_DATA:
             function = Tensor.detach  # whose writes are counted
         return replaced(function(*replaced(arguments, copies), **replaced(keywords, copies)), back)

@@ -15,7 +15,9 @@ from castor import _abi
 from castor._abi import lib
 from castor._interrupts import whole
 from castor.errors import CastorError, FailedPrecondition
-from castor.torch._model import Owner, Param
+from castor.torch._autograd._blocks import Blocks
+from castor.torch._autograd._gradient_values import GradientValues
+from castor.torch._model import Owner, Param, Unit
 from castor.torch._parameters._params import OWN_GRAD
 from castor.torch._torch_internals import graph_task, plain_functions
 
@@ -28,7 +30,10 @@ class Gradients:
 
     def __init__(self, runtime: Owner) -> None:
         self._runtime = runtime
+        self.blocks = Blocks(runtime)
+        self.values = GradientValues(runtime)
         self._late: list[Param] = []  # to be handed back when the backward ends
+        self._told_early = 0  # the micro-batch that the engine was told it of
         self._address = ctypes.c_void_p()
         self._out = ctypes.byref(self._address)
 
@@ -48,7 +53,7 @@ class Gradients:
 
     def _hook(self, p: Param) -> Callable[[Tensor], None]:
         runtime = self._runtime
-        dtype = runtime.reduce_dtype or p.dtype
+        dtype = runtime.opening.reduce_dtype or p.dtype
         p.grad_view = runtime.device.viewer(p.shape, dtype)
         at_once = runtime.device.gives
         leases = runtime.leases
@@ -61,39 +66,44 @@ class Gradients:
                 OWN_GRAD.__set__(tensor, None)
             if gradient is None:
                 return
-            if not runtime.backward or graph_task() != runtime.task:
-                runtime.backward_begins()
-            if runtime.updates_early and runtime.last and runtime.told_early != runtime.micro_batch:
-                runtime.told_early = runtime.micro_batch
+            if not runtime.backwards.under_way or graph_task() != runtime.backwards.task:
+                runtime.backwards.begin()
+            if runtime.opening.updates_early and runtime.steps.last and self._told_early != runtime.steps.micro_batch:
+                self._told_early = runtime.steps.micro_batch
                 runtime.optimizer.update_early()
-            if p.given == runtime.micro_batch and p.ready:
+            if p.given == runtime.steps.micro_batch and p.ready:
                 raise FailedPrecondition(f"the gradient of {p.name} comes twice in one backward: {_ONE_UNIT}")
             if gradient.is_sparse:
                 gradient = gradient.to_dense()
             if p.block is not None:
-                runtime.blocks.keep(p, gradient)
+                runtime.gradients.blocks.keep(p, gradient)
                 return
-            if p.uses != 1 or (p.again != runtime.micro_batch and graph_task() != runtime.task):
+            if p.uses != 1 or (p.again != runtime.steps.micro_batch and graph_task() != runtime.backwards.task):
                 # A backward inside this one, of a checkpoint with reentry, may add to it.
                 self.give(p, gradient)
                 self._late.append(p)
-            elif (at_once and p.given != runtime.micro_batch and gradient.dtype is dtype and gradient.is_contiguous() and not gradient.is_neg()
+            elif (at_once and p.given != runtime.steps.micro_batch and gradient.dtype is dtype and gradient.is_contiguous() and not gradient.is_neg()
                   and (address := gradient.data_ptr())):
                 if leases.ended:
                     runtime.flush()
                 if runtime.device.follow is not None:
                     runtime.device.follow()
-                code = lib.castor_engine_give_grad(runtime.handle, p.number, address, size)
+                code = lib.castor_engine_give_grad(runtime.engine.handle, p.number, address, size)
                 if code == _DOES_NOT_FIT and self.hand_back_early():
-                    code = lib.castor_engine_give_grad(runtime.handle, p.number, address, size)
+                    code = lib.castor_engine_give_grad(runtime.engine.handle, p.number, address, size)
                 if code:
                     raise told_of((p,), _abi.error(code))
-                p.given, p.ready = runtime.micro_batch, True
+                p.given, p.ready = runtime.steps.micro_batch, True
             else:
                 self.give(p, gradient)
                 self.hand_back(p)
 
         return take
+
+    def run_again(self, unit: Unit) -> None:
+        """A checkpoint computes a module's forward again, in whose backward the module's own parameters get gradients."""
+        for p in unit.params:
+            p.again = self._runtime.steps.micro_batch
 
     def give(self, p: Param, gradient: Optional[Tensor]) -> None:
         """Adds to the gradient of this micro-batch. None: zeros."""
@@ -101,19 +111,19 @@ class Gradients:
         runtime.flush()
         if runtime.device.follow is not None:
             runtime.device.follow()
-        code = lib.castor_engine_grad(runtime.handle, p.number, self._out)
+        code = lib.castor_engine_grad(runtime.engine.handle, p.number, self._out)
         if code == _DOES_NOT_FIT and self.hand_back_early():
-            code = lib.castor_engine_grad(runtime.handle, p.number, self._out)
+            code = lib.castor_engine_grad(runtime.engine.handle, p.number, self._out)
         if code:
             raise _abi.error(code)
         place = p.grad_view(self._address.value, None)
         if gradient is None:
             place.zero_()
-        elif p.given == runtime.micro_batch:
+        elif p.given == runtime.steps.micro_batch:
             place.add_(gradient)
         else:
             place.copy_(gradient)
-        p.given, p.ready = runtime.micro_batch, False
+        p.given, p.ready = runtime.steps.micro_batch, False
 
     def hand_back(self, p: Param) -> None:
         if not p.ready:
@@ -121,7 +131,7 @@ class Gradients:
             runtime = self._runtime
             if runtime.device.follow is not None:
                 runtime.device.follow()
-            code = lib.castor_engine_grad_ready(runtime.handle, p.number)
+            code = lib.castor_engine_grad_ready(runtime.engine.handle, p.number)
             if code:
                 raise told_of((p,), _abi.error(code))
 
@@ -134,7 +144,7 @@ class Gradients:
 
     def hand_back_the_rest(self) -> None:
         """The backward ends."""
-        self._runtime.blocks.end()
+        self.blocks.end()
         late, self._late = self._late, []
         for p in late:
             self.hand_back(p)
@@ -142,7 +152,7 @@ class Gradients:
     def drop(self) -> None:
         """The backward came to nothing."""
         self._late.clear()
-        self._runtime.blocks.drop()
+        self.blocks.drop()
 
 
 def told_of(params: Iterable[Param], error: CastorError) -> CastorError:

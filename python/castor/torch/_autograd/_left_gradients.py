@@ -77,9 +77,9 @@ class LeftGradients:
 
     def _hand_over(self, found: list[tuple[Param, Tensor]]) -> None:
         runtime = self._runtime
-        if self._given and runtime.gradient_values.factor != 1.0:
+        if self._given and runtime.gradients.values.factor != 1.0:
             self._clip_given()
-        runtime.begin_micro_batch()
+        runtime.steps.begin_micro_batch()
         more = []
         for p, gradient in found:
             given = self._given.get(p)
@@ -90,21 +90,21 @@ class LeftGradients:
                     given.add_(gradient)
         self._call(more)
         for p, _ in found:
-            p.given, p.ready = runtime.micro_batch, True
+            p.given, p.ready = runtime.steps.micro_batch, True
             write_grad(p.tensor, None)
-        runtime.backward_done = True
+        runtime.steps.end_backward()
 
     def _clip_given(self) -> None:
         """What comes behind a clip is added to what was clipped, as in plain PyTorch."""
         runtime, given = self._runtime, self._given
         with torch.no_grad():
             for gradient in given.values():
-                gradient.mul_(runtime.gradient_values.factor)
-        runtime.abandon()
-        runtime.begin_micro_batch()
+                gradient.mul_(runtime.gradients.values.factor)
+        runtime.steps.abandon()
+        runtime.steps.begin_micro_batch()
         self._call(list(given.items()))
         for p in given:
-            p.given, p.ready = runtime.micro_batch, True
+            p.given, p.ready = runtime.steps.micro_batch, True
 
     def give(self, p: Param, gradient: Tensor) -> bool:
         """A gradient of a parameter that has none in this step. Whether the engine takes it so."""
@@ -125,7 +125,7 @@ class LeftGradients:
             ids[at], addresses[at], kept[p] = p.number, address, gradient
         if runtime.device.follow is not None:
             runtime.device.follow()
-        code = lib.castor_engine_give_grads(runtime.handle, ids, addresses, len(found))
+        code = lib.castor_engine_give_grads(runtime.engine.handle, ids, addresses, len(found))
         if code:
             raise told_of(kept, _abi.error(code))
         if self._borrows:

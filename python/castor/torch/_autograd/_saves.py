@@ -97,6 +97,7 @@ class SavedTensors:
 
     def __init__(self, runtime: Owner) -> None:
         self._runtime = runtime
+        self.packs = False  # what autograd saves is looked at
         self._hooks: Optional[Any] = None
         self._outer: Any = None  # those around them
         self._unsure: deque[_Cast] = deque()  # which a GPU still compares with their parameters
@@ -107,24 +108,24 @@ class SavedTensors:
             return  # parameters stay where they are
         if inside_transform() is not None:
             return  # torch.func takes no hooks, and what it saves holds leases
-        if _is_of_checkpointing(outer) if top_saving_hooks is not None else self._runtime.backward and _is_recomputed():
+        if _is_of_checkpointing(outer) if top_saving_hooks is not None else self._runtime.backwards.under_way and _is_recomputed():
             return  # checkpointing counts what is saved, and its own storages hold leases
         self._outer = outer
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._packer(outer), self._unpack)
         self._hooks.__enter__()
-        self._runtime.packs = True
+        self.packs = True
 
     def end(self) -> None:
         if self._hooks is not None:
             self._hooks.__exit__(None, None, None)
             self._hooks = self._outer = None
-            self._runtime.packs = False
+            self.packs = False
 
     def forget(self) -> None:
         """An exception has ended the forward, and contexts of the script's too, each of which took away whichever hooks were innermost."""
         hooks, outer = self._hooks, self._outer
         self._hooks = self._outer = None
-        self._runtime.packs = False
+        self.packs = False
         top = top_saving_hooks(False) if hooks is not None and top_saving_hooks is not None else None
         if top is not None and (top[0] is hooks.pack_hook or (outer is not None and top[0] is outer[0])):  # type: ignore[union-attr]
             pop_saving_hooks()
@@ -141,7 +142,7 @@ class SavedTensors:
             except RuntimeError:
                 p = None  # of a tensor of torch.export's, which has no memory
             if p is not None and tensor.dtype is p.dtype:
-                return _Saved(p, tensor.size(), tensor.stride(), tensor.storage_offset(), (runtime.step_number, _version_of(p)))
+                return _Saved(p, tensor.size(), tensor.stride(), tensor.storage_offset(), (runtime.steps.number, _version_of(p)))
             if tensor.dtype in _HALVES:
                 cast = self._cast_of(tensor)
                 if cast is not None:
@@ -166,7 +167,7 @@ class SavedTensors:
                 holds = runtime.device.truth((found.view(torch.int16) == again.view(torch.int16)).all())
             if holds() is False:
                 continue
-            cast = _Cast(p, tensor, (runtime.step_number, _version_of(p)), holds)
+            cast = _Cast(p, tensor, (runtime.steps.number, _version_of(p)), holds)
             self._unsure.append(cast)
             self._let_casts_go()
             return cast
@@ -179,7 +180,7 @@ class SavedTensors:
                 cast.tensor = None
 
     def _value_of(self, p: Param, when: tuple[int, int]) -> Tensor:
-        if when != (self._runtime.step_number, _version_of(p)):
+        if when != (self._runtime.steps.number, _version_of(p)):
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: "
                 f"{p.name} was written to since the forward, by optimizer.step() as a rule"
@@ -187,7 +188,7 @@ class SavedTensors:
         if p.kept:
             assert p.values is not None
             return p.values
-        return self._runtime.acquire(p.unit)[0] if p.block is None else self._runtime.blocks.value(p)
+        return self._runtime.acquire(p.unit)[0] if p.block is None else self._runtime.gradients.blocks.value(p)
 
     def _again_of(self, kept: _Saved) -> Tensor:
         values = self._value_of(kept.param, kept.when)

@@ -45,9 +45,8 @@ def sleep(model: nn.Module, to: str = "host") -> Asleep:
     runtime = runtime_of(model)
     if to not in _TIERS:
         raise InvalidArgument(f"castor.sleep moves to {to!r}: give 'host' or 'nvme'")
-    runtime.settle()
-    if runtime.in_step:
-        raise FailedPrecondition("castor.sleep is inside a step: call optimizer.step() or optimizer.zero_grad() before")
+    runtime.steps.settle()
+    runtime.steps.require("castor.sleep")
     runtime.values.settle()
     for collects in (False, True):
         if collects:
@@ -56,7 +55,7 @@ def sleep(model: nn.Module, to: str = "host") -> Asleep:
         try:
             with uninterrupted():
                 remaining, shortfall = runtime.engine.park(_TIERS[to])
-                runtime.asleep = not remaining
+                runtime.steps.sleep(not remaining)
             break
         except FailedPrecondition:
             if collects:
@@ -75,8 +74,8 @@ def wake(model: nn.Module) -> None:
     runtime = runtime_of(model)
     with uninterrupted():
         runtime.engine.resume()
-        runtime.asleep = False
-        runtime.check.due = True
+        runtime.steps.sleep(False)
+        runtime.forwards.check.begin_anew()
         runtime.choose_residents()
 
 
@@ -93,7 +92,7 @@ def weights(model: nn.Module, *, dtype: Optional[torch.dtype] = None, device: Un
     runtime: Runtime = runtime_of(model)
     to = torch.device(device) if device is not None else runtime.device.torch_device
     for name, tensor in model.named_parameters():
-        p = runtime.by_tensor.get(id(tensor))
+        p = runtime.params.by_tensor.get(id(tensor))
         values = tensor.detach() if p is None else read(p)
         made = values.to(to, dtype or tensor.dtype)
         yield name, made.clone() if p is None and made.data_ptr() == tensor.data_ptr() else made

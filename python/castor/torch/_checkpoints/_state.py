@@ -57,8 +57,8 @@ def gathered(of: Tensors, write: bool = False) -> Iterator[None]:
     lent = {p for p in params if not p.runtime.residents.active}  # others have their values
     if write:
         for runtime in {id(p.runtime): p.runtime for p in params}.values():
-            runtime.settle()
-            if runtime.in_step:
+            runtime.steps.settle()
+            if runtime.steps.begun:
                 raise FailedPrecondition("gathered(write=True) is inside a step, whose gradients are of the old values: call optimizer.step() "
                                          "or optimizer.zero_grad() before")
     exact: list[Any] = []  # of parameters in low precision, what is not written keeps its master
@@ -102,9 +102,9 @@ def gradient(parameter: torch.Tensor) -> torch.Tensor:
         raise InvalidArgument("the tensor is no parameter of a wrapped model")
     runtime = params[0].runtime
     runtime.residents.gradients.hand_over()
-    if runtime.in_step:
-        runtime.gradient_values.settle()
-        runtime.gradient_values.finish()
+    if runtime.steps.begun:
+        runtime.gradients.values.settle()
+        runtime.gradients.values.finish()
     return read(params[0], _abi.GRAD)
 
 
@@ -120,7 +120,7 @@ def attach(model: nn.Module, runtime: Runtime, optimizer: CastorOptimizer) -> No
         for p in runtime.params:
             found = read(p)
             at_0 = runtime.engine.world.rank == 0
-            values[id(p.tensor)] = runtime.given.give(found.to(p.dtype), partial(_keep, p)) if at_0 else names_of(found, p.dtype)
+            values[id(p.tensor)] = runtime.values.given.give(found.to(p.dtype), partial(_keep, p)) if at_0 else names_of(found, p.dtype)
         names = {prefix + name: tensor for name, tensor in model.named_parameters(remove_duplicate=False)}
         kept = plain_state(prefix=prefix, keep_vars=True)
         for name in kept:
@@ -136,16 +136,12 @@ def attach(model: nn.Module, runtime: Runtime, optimizer: CastorOptimizer) -> No
 
     def load_state_dict(state_dict: dict[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """All ranks give the same."""
-        runtime.settle()
-        with torch.no_grad():
-            runtime.takes_copies = True
-            try:
-                return plain_load(state_dict, strict=strict)
-            finally:
-                runtime.takes_copies = False
+        runtime.steps.settle()
+        with torch.no_grad(), runtime.values.taking_copies():
+            return plain_load(state_dict, strict=strict)
 
     def apply(fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> nn.Module:
-        for dtype in runtime.holes:
+        for dtype in runtime.params.holes:
             probe = torch.empty(0, dtype=dtype, device=runtime.device.torch_device)
             made = fn(probe)
             if made.dtype is not probe.dtype or made.device != probe.device:
@@ -157,14 +153,14 @@ def attach(model: nn.Module, runtime: Runtime, optimizer: CastorOptimizer) -> No
 
     def zero_grad(set_to_none: bool = True) -> None:
         optimizer.zero_grad(set_to_none)
-        runtime.ignored.zero_grad(set_to_none)
+        runtime.modules.ignored.zero_grad(set_to_none)
 
     model.state_dict = state_dict  # type: ignore[method-assign]
     model.load_state_dict = load_state_dict  # type: ignore[method-assign]
     model._apply = apply  # type: ignore[method-assign]
     model.zero_grad = zero_grad  # type: ignore[method-assign]
     model.clip_grad_norm_ = optimizer.clip_grad_norm_  # type: ignore[assignment]
-    model.no_sync = lambda: no_sync(runtime)  # type: ignore[assignment]
+    model.no_sync = runtime.steps.not_last  # type: ignore[assignment]
     model.memory_summary = lambda: memory_summary(runtime)  # type: ignore[assignment]
     of_castor = set(model.__dict__) - there | {"_ddp_params_and_buffers_to_ignore"}
 
@@ -187,22 +183,12 @@ def attach(model: nn.Module, runtime: Runtime, optimizer: CastorOptimizer) -> No
 
 def _keep(p: Param, values: torch.Tensor) -> None:
     """What a script has written into a state dictionary's tensor."""
-    if p.runtime.several:
+    if p.runtime.engine.several:
         raise FailedPrecondition(f"{p.name} of what model.state_dict() gave was written to, and rank 0 alone has it: give all ranks the values by "
                                  "model.load_state_dict")
     if values.shape == p.shape:  # else it is another tensor by now
         exact = read(p)
         p.write(torch.where(values == exact.to(values.dtype), exact, values.float()))
-
-
-@contextlib.contextmanager
-def no_sync(runtime: Runtime) -> Iterator[None]:
-    """Micro-batches inside are not the last of their step."""
-    before, runtime.last = runtime.last, False
-    try:
-        yield
-    finally:
-        runtime.last = before
 
 
 def memory_summary(runtime: Runtime) -> str:
@@ -240,16 +226,16 @@ def save(directory: str, model: nn.Module, *, extra: Any = None, background: boo
     """
     runtime = runtime_of(model)
     optimizer = runtime.optimizer
-    runtime.settle()
+    runtime.steps.settle()
     optimizer.follow_groups()
     runtime.values.settle()
     runtime.leases.end_those_over()
     rest = {
-        "step": runtime.step_number,
+        "step": runtime.steps.number,
         "groups": [{k: v for k, v in g.items() if k != "params"} for g in optimizer.groups],
         "optimizer": optimizer.rule.rest(),
         "buffers": {name: b for name, b in model.named_buffers()},
-        "ignored": runtime.ignored.values(),
+        "ignored": runtime.modules.ignored.values(),
         "random": states_of_ranks(runtime),
         "extra": extra,
     }
@@ -267,7 +253,7 @@ def load(directory: str, model: nn.Module, *, step: Optional[int] = None, weight
       convert: the model may have been saved in another ``dtype=``. Masters then give the exact values, where there were any.
     """
     runtime = runtime_of(model)
-    runtime.settle()
+    runtime.steps.settle()
     runtime.optimizer.follow_groups()
     runtime.leases.end_those_over()
     optimizer = runtime.optimizer
@@ -285,7 +271,7 @@ def load(directory: str, model: nn.Module, *, step: Optional[int] = None, weight
         runtime.engine.load(directory, step, weights_only, convert)
         if weights_only:
             optimizer.rule.begin_anew(optimizer.groups)
-        runtime.weights_changed()
+        runtime.steps.change_weights()
         runtime.values.refresh()
         if rest is None:
             return None
@@ -328,7 +314,7 @@ def _take_buffers(runtime: Runtime, model: nn.Module, rest: dict[str, Any]) -> N
     with torch.no_grad():
         for name, values in rest["buffers"].items():
             buffers[name].copy_(values)
-    runtime.ignored.take(rest.get("ignored", {}))
+    runtime.modules.ignored.take(rest.get("ignored", {}))
 
 
 def load_weights(model: nn.Module, folder: str) -> None:
@@ -338,11 +324,11 @@ def load_weights(model: nn.Module, folder: str) -> None:
     all. Buffers, and parameters of ignored modules, are taken where the files have them. Moments and counts of updates begin anew.
     """
     runtime = runtime_of(model)
-    runtime.settle()
+    runtime.steps.settle()
     runtime.leases.end_those_over()
     aliases, others = [], {name: buffer for name, buffer in model.named_buffers(remove_duplicate=False)}
     for name, tensor in model.named_parameters(remove_duplicate=False):
-        p = runtime.by_tensor.get(id(tensor))
+        p = runtime.params.by_tensor.get(id(tensor))
         if p is None:
             others[name] = tensor.detach()
         elif p.name != name:
@@ -364,7 +350,7 @@ def load_weights(model: nn.Module, folder: str) -> None:
                 others[name].copy_(values)
         if rest is not None:
             _take_buffers(runtime, model, rest)
-        runtime.weights_changed()
+        runtime.steps.change_weights()
         runtime.values.refresh()
 
 

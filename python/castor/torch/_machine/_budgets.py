@@ -93,6 +93,10 @@ class Budgets:
         self._left = -1  # to torch, when somebody looked last
         self._others = self._before = 0  # in use when the first step began: not Castor's, and all
 
+    def go_back(self, device: int, host: int) -> None:
+        """To budgets of before."""
+        self.device, self.host = device, host
+
     def set_aside(self, size: int, whose: str) -> None:
         """Part of the host's budget is not the engine's."""
         if size >= self.host:

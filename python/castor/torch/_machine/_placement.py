@@ -40,14 +40,12 @@ class Placement:
             self._place()
         elif self._gives:
             self._give_back(_ASK_EVERY)
-        if not self.watches:
-            self._runtime.placement = None
 
     def before_forward(self) -> None:
         """Torch ran out of memory, and a forward begins all the same, with a smaller batch as a rule."""
         runtime = self._runtime
-        if self._gives and not runtime.several and not runtime.has_gradients():
-            runtime.abandon()
+        if self._gives and not runtime.engine.several and not runtime.steps.has_gradients():
+            runtime.steps.abandon()
             self._give_back(1)
 
     def _place(self) -> None:
@@ -65,7 +63,7 @@ class Placement:
                 self._placed = True
                 break
             except Unavailable as error:
-                if runtime.several:
+                if runtime.engine.several:
                     budgets.device, before = runtime.engine.least_of_ranks([budgets.device, before])
                 if not budgets.measures or budgets.device <= before:
                     raise
@@ -83,10 +81,10 @@ class Placement:
 
     def _give_back(self, every: int) -> None:
         runtime, budgets = self._runtime, self._budgets
-        if runtime.several and runtime.step_number % every:
+        if runtime.engine.several and runtime.steps.number % every:
             return
         wanted = budgets.wanted()
-        if runtime.several:
+        if runtime.engine.several:
             (least,) = runtime.engine.least_of_ranks([wanted if wanted < budgets.device else _ENOUGH])
             if least == _ENOUGH:
                 return
@@ -99,7 +97,7 @@ class Placement:
             except DoesNotFit as error:
                 # All that Castor can do without.
                 more = re.search(r"raise the device budget by (\d+) bytes", str(error))
-                if runtime.several or more is None or wanted + int(more[1]) >= budgets.taken:
+                if runtime.engine.several or more is None or wanted + int(more[1]) >= budgets.taken:
                     raise
                 wanted += int(more[1])
                 placed = self._reseal(wanted, budgets.host)
@@ -124,9 +122,9 @@ class Placement:
             try:
                 # A step whose parameters kept views does not show what it needs at once.
                 with uninterrupted():
-                    runtime.engine.reseal(device, host, runtime.held if runtime.uses.stays else ())
+                    runtime.engine.reseal(device, host, runtime.opening.held if runtime.uses.stays else ())
+                    runtime.forwards.check.begin_anew()
                     runtime.choose_residents()
-                    runtime.check.due = True
                 return True
             except FailedPrecondition:
                 continue

@@ -80,7 +80,7 @@ def asked_of(model: torch.nn.Module, optimizer: Union[torch.optim.Optimizer, Seq
 def take_states(runtime: Owner, rule: Rule, optimizer: torch.optim.Optimizer) -> None:
     """What an optimizer keeps before its first step."""
     for tensor, state in optimizer.state.items():
-        p = runtime.by_tensor.get(id(tensor))  # of a name, what the optimizer keeps of all together, there is none
+        p = runtime.params.by_tensor.get(id(tensor))  # of a name, what the optimizer keeps of all together, there is none
         if p is not None and not p.frozen and state:
             rule.take_state(p, state, int(state.get("step", 0)))
     optimizer.state.clear()

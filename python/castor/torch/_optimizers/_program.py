@@ -136,7 +136,7 @@ class Program:
     def _told(self, wanted: Iterable[Kept]) -> dict[int, tuple[frozenset[str], Optional[dict[str, Any]]]]:
         """By the parameter's number, what its owner has of it. All ranks call it."""
         mine = {kept.p.number: (kept.present, kept.rest) for kept in wanted if kept.owns}
-        if not self._runtime.several or not any(member.facts.whole for member in self._members):
+        if not self._runtime.engine.several or not any(member.facts.whole for member in self._members):
             return mine
         told: list[Any] = [None] * self._runtime.engine.world.size
         dist.all_gather_object(told, {number: said for number, said in mine.items() if self._kept[number].member.facts.whole})

@@ -24,7 +24,7 @@ class State(dict):  # type: ignore[type-arg]
 
     def __init__(self, states: States, p: Param, values: Mapping[str, Any]) -> None:
         super().__init__({
-            name: p.runtime.given.give(value, partial(states.write, p, name)) if isinstance(value, torch.Tensor) else value for name, value in values.items()
+            name: p.runtime.values.given.give(value, partial(states.write, p, name)) if isinstance(value, torch.Tensor) else value for name, value in values.items()
         })
         self._states, self._p = states, p
 
@@ -170,7 +170,7 @@ class States(dict):  # type: ignore[type-arg]
         optimizer = self._optimizer()
         if optimizer is None:
             raise FailedPrecondition("the optimizer is gone: keep it as long as its states are used")
-        p.runtime.given.settle()
+        p.runtime.values.given.settle()
         return optimizer
 
     @staticmethod

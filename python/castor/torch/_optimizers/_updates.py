@@ -65,7 +65,7 @@ class Updates:
                 self._sent[index] = numbers
         for member in self._members:
             member.before, member.moved = member.bare.numbers(), False
-        if self._runtime.several:
+        if self._runtime.engine.several:
             for number, kept in self._kept.items():
                 kept.updates = self._runtime.engine.param(number).updates
         self._groups = before
@@ -75,7 +75,7 @@ class Updates:
             return
         try:
             if applied:
-                if self._runtime.several:
+                if self._runtime.engine.several:
                     self._count_others()
                 for member in self._members:
                     if member.after is None:

@@ -14,7 +14,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from castor.torch._parameters._values import alone, digest_of, uses_of_storage
+from castor.torch._parameters._memory import alone, digest_of, uses_of_storage
 from castor.torch._torch_internals import no_function
 
 Keep = Callable[[Tensor], None]

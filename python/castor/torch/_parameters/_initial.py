@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from castor.errors import InvalidArgument
 from castor.torch._machine._world import said_by_all
-from castor.torch._parameters._values import device_digest_of
+from castor.torch._parameters._memory import device_digest_of
 
 log = logging.getLogger("castor")
 

@@ -88,8 +88,8 @@ def _of_memory(p: Param, function: Callable, arguments: tuple, keywords: dict) -
         return in_use([p], function, arguments, keywords)
     if function in _OF_LAYOUT and not is_compiling():
         return function(p.outline, *arguments[1:], **keywords)
-    if function in _OF_MEMORY and p.elements and (p.runtime.depth or p.runtime.backward):
-        there: Any = p.runtime.point_at(p)
+    if function in _OF_MEMORY and p.elements and (p.runtime.forwards.depth or p.runtime.backwards.under_way):
+        there: Any = p.runtime.forwards.point_at(p)
     else:
         there = arguments[0]
     with plain_functions():
@@ -113,10 +113,10 @@ class ChunkedParameter(torch.nn.Parameter):
     def __torch_function__(cls, function: Callable, types: Any, arguments: tuple = (), keywords: Optional[dict] = None) -> Any:
         keywords = keywords or {}
         if function in OF_METADATA:
-            if function == _READ_GRAD and arguments[0]._castor.runtime.has_gradient(arguments[0]._castor):
-                return arguments[0]._castor.runtime.gradient_values.show(arguments[0]._castor)
+            if function == _READ_GRAD and arguments[0]._castor.runtime.steps.has_gradient(arguments[0]._castor):
+                return arguments[0]._castor.runtime.gradients.values.show(arguments[0]._castor)
             if function in _WRITE_GRAD:
-                return arguments[0]._castor.runtime.gradient_values.set(arguments[0]._castor, arguments[1] if len(arguments) > 1 else None)
+                return arguments[0]._castor.runtime.gradients.values.set(arguments[0]._castor, arguments[1] if len(arguments) > 1 else None)
             if function in _OF_LAYOUT or function in _OF_MEMORY:
                 return _of_memory(arguments[0]._castor, function, arguments, keywords)
             guard = GUARDS.get(function)
@@ -142,14 +142,14 @@ class ChunkedParameter(torch.nn.Parameter):
             if function == _WRITE_DATA:
                 first.watched, first.digest = max(first.watched, 1), NEVER  # which no counter says
             return in_use(found, function, arguments, keywords)
-        if function is Tensor.copy_ and first.runtime.takes_copies:
+        if function is Tensor.copy_ and first.runtime.values.takes_copies:
             first.write(arguments[1])
             return arguments[0]
         if function == _WRITE_DATA:
             return set_data(first, arguments[1])
         if function == _READ_DATA:
             function = Tensor.detach  # whose writes are counted
-        elif not writes and function not in _WITHOUT_GRADIENTS and (torch.is_grad_enabled() or first.runtime.depth):
+        elif not writes and function not in _WITHOUT_GRADIENTS and (torch.is_grad_enabled() or first.runtime.forwards.depth):
             return first.runtime.call_with(found, function, arguments, keywords)  # without gradients too within a forward, in the chunk's own memory
         return call(found, function, arguments, keywords)
 
@@ -246,4 +246,4 @@ def without_stale(of: Any) -> Any:
 
 def _is_current(alias: UsedParameter) -> bool:
     runtime = alias._castor.runtime
-    return alias._castor_step == runtime.step_number and not runtime.values.has(alias._castor)
+    return alias._castor_step == runtime.steps.number and not runtime.values.has(alias._castor)

@@ -34,18 +34,18 @@ class ResidentParameter(ChunkedParameter):
         """Autograd's own, until the engine has it."""
         p = self._castor
         own: Optional[Tensor] = read_grad(self)
-        if not p.runtime.has_gradient(p):
+        if not p.runtime.steps.has_gradient(p):
             return own
         if own is not None:
             p.runtime.residents.gradients.hand_over()  # another backward has come since
-        return p.runtime.gradient_values.show(p)
+        return p.runtime.gradients.values.show(p)
 
     @grad.setter
     def grad(self, values: Optional[Tensor]) -> None:
         p = self._castor
-        if p.runtime.has_gradient(p) or (values is not None and p.runtime.in_step and not p.frozen):
+        if p.runtime.steps.has_gradient(p) or (values is not None and p.runtime.steps.begun and not p.frozen):
             write_grad(self, None)
-            p.runtime.gradient_values.set(p, values)
+            p.runtime.gradients.values.set(p, values)
         else:
             write_grad(self, values.values() if type(values) is ChunkedGradient else values)
 
@@ -88,7 +88,7 @@ def _seen(name: str) -> Callable[..., Any]:
 
     def method(self: Any, *arguments: Any, **keywords: Any) -> Any:
         result = plain(self, *arguments, **keywords)
-        return result if torch.compiler.is_compiling() or self._castor.runtime.depth else Seen.of(result, self._castor)
+        return result if torch.compiler.is_compiling() or self._castor.runtime.forwards.depth else Seen.of(result, self._castor)
 
     return method
 

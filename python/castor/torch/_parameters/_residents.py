@@ -71,7 +71,7 @@ class Residents:
                 self._views = runtime.acquire(Unit(tuple(params)))
             finally:
                 runtime.engine.end_evaluation()
-            for hooks in runtime.module_hooks[1:]:
+            for hooks in runtime.modules.hooks[1:]:
                 hooks.remove()
             with plain_functions():
                 for p, view in zip(params, self._views):
@@ -102,7 +102,7 @@ class Residents:
                 p.tensor.__class__ = ChunkedParameter
                 if not p.frozen:
                     runtime.gradients.listen(p)
-            for hooks in runtime.module_hooks[1:]:
+            for hooks in runtime.modules.hooks[1:]:
                 hooks.add()
         self._views = []
         runtime.flush()
@@ -113,7 +113,7 @@ class Residents:
         _record.check()
         if torch.jit.is_tracing() and torch.onnx.is_in_onnx_export():
             refuse_torchscript()
-        if torch.is_grad_enabled() and not runtime.in_step and not self.gradients.there():
+        if torch.is_grad_enabled() and not runtime.steps.begun and not self.gradients.there():
             runtime.optimizer.follow_groups()
 
     # Values.
@@ -182,7 +182,7 @@ class Residents:
     def sample(self) -> None:
         """Values are new: the next look is at suspects, and at a part of one other parameter with a master, of each in its turn."""
         self._digests = {p: (self._digest(p, None), None) for p in self._suspects}
-        params, steps = self._runtime.params, self._runtime.step_number
+        params, steps = self._runtime.params, self._runtime.steps.number
         if not self.active or not params or steps % self._samples_every:
             return
         turn, number = divmod(steps // self._samples_every, len(params))

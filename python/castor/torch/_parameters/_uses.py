@@ -65,7 +65,7 @@ class Uses:
             p.where = address or 0
             self._use(p, alias)
             p.uses += counts
-        if self.stays and not runtime.evaluating:
+        if self.stays and not runtime.forwards.evaluating:
             stream = runtime.device.current_stream()
             for p, view in zip(unit.params, views):
                 p.values, p.kept = view, True
@@ -109,7 +109,7 @@ class Uses:
     def _aliases(self, unit: Unit, views: Sequence[Any]) -> list[Any]:
         """`views`: over leases."""
         made: list[Any] = []
-        step, stays = self._runtime.step_number, self.stays
+        step, stays = self._runtime.steps.number, self.stays
         remembers = stays and torch.is_grad_enabled()
         with _Linking():
             for p, view in zip(unit.params, views):
@@ -140,7 +140,7 @@ class Uses:
         if p.watched > 0:
             p.digest = self._digest(p)
         p.pins = 1
-        if p.where and (self._runtime.packs or not self.stays):
+        if p.where and (self._runtime.forwards.saves.packs or not self.stays):
             self.active[p.where] = p
 
     @uncompiled
@@ -217,7 +217,7 @@ class Uses:
         changed = self._digest(p) != p.digest
         if changed and p.sample is not None:
             self.written_late = p
-        p.watched = 1 << 30 if changed else p.watched - (TRAINING_FORWARD if own and not self._runtime.evaluating else 1)
+        p.watched = 1 << 30 if changed else p.watched - (TRAINING_FORWARD if own and not self._runtime.forwards.evaluating else 1)
         p.sample = None
         return changed
 
@@ -229,7 +229,7 @@ class Uses:
 
     def sample(self) -> None:
         """Has the next use of one parameter looked at, of each in its turn: a forward may begin late to write to ``weight.data``."""
-        params, forwards = self._runtime.params, self._runtime.micro_batch
+        params, forwards = self._runtime.params, self._runtime.steps.micro_batch
         if forwards % self._samples_every == 0 and params:
             turn, number = divmod(forwards // self._samples_every, len(params))
             p = params[number]
@@ -238,6 +238,14 @@ class Uses:
                 p.sample = turn * SAMPLE % max(p.elements, 1)
 
     # Views that stay.
+
+    def allow(self, may_stay: bool) -> None:
+        """Whether views may be kept, wherever chunks are. None is, until `choose`."""
+        self.may_stay, self.stays = may_stay, False
+
+    def take_written_late(self) -> Optional[Param]:
+        late, self.written_late = self.written_late, None
+        return late
 
     def choose(self) -> None:
         """Whether parameters keep views: where every chunk has its home on the device, whole."""

@@ -11,11 +11,9 @@ A write is known by the counter, and where an alias is out by a digest too: nump
 
 from __future__ import annotations
 
-import ctypes
-import functools
+import contextlib
 import logging
-import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Optional
 
 import torch
@@ -27,32 +25,11 @@ from castor.sizes import format_size
 from castor.torch._autograd._alone import unseen
 from castor.torch._autograd._compile import uncompiled
 from castor.torch._model import Owner, Param
-from castor.torch._torch_internals import storage_uses
+from castor.torch._parameters._given import Given
+from castor.torch._parameters._memory import alone, device_digest_of, digest_of, uses_of_storage
 
 log = logging.getLogger("castor")
 _MUCH = 256 << 20
-
-
-def uses_of_storage(values: Tensor) -> int:
-    return storage_uses(values.untyped_storage()._cdata)
-
-
-@functools.cache
-def alone() -> int:
-    """Uses of a storage that one tensor has, and who asks."""
-    return uses_of_storage(torch.empty(1, device="cpu"))
-
-
-def digest_of(values: Tensor) -> int:
-    """Of the bytes of a contiguous tensor in memory of the host."""
-    size = values.numel() * values.itemsize
-    return zlib.crc32((ctypes.c_char * size).from_address(values.data_ptr())) if size else 0
-
-
-def device_digest_of(values: Tensor) -> int:
-    """Of any tensor, by its own device, for which the host waits."""
-    with torch.no_grad():
-        return int(values.detach().reshape(-1).view(torch.uint8 if values.itemsize == 1 else torch.int16).sum(dtype=torch.int64).item())
 
 
 class _Copy:
@@ -98,6 +75,8 @@ class Values:
 
     def __init__(self, runtime: Owner) -> None:
         self._runtime = runtime
+        self.given = Given()
+        self.takes_copies = False
         self._copies: dict[int, _Copy] = {}  # by number
         self._aliased: set[int] = set()  # on several ranks: that were, and are not agreed to be free
         self._views: list[tuple[Param, Tensor, int, int]] = []  # and the memory, the counter and the digest of each
@@ -108,6 +87,15 @@ class Values:
 
     def __bool__(self) -> bool:
         return bool(self._copies)
+
+    @contextlib.contextmanager
+    def taking_copies(self) -> Iterator[None]:
+        """What is copied to a parameter inside is written into its chunk."""
+        self.takes_copies = True
+        try:
+            yield
+        finally:
+            self.takes_copies = False
 
     @property
     def _several(self) -> bool:
@@ -125,7 +113,7 @@ class Values:
     @whole
     def take(self, params: list[Param]) -> list[_Copy]:
         """Copies of these, for somebody who calls `taken` when done."""
-        with self._runtime.turn:
+        with self._runtime.forwards.turn:
             if self._copies:
                 self._let_go()
             return list(self._take(params).values())
@@ -176,9 +164,9 @@ class Values:
     def _read(self, params: tuple[Param, ...]) -> list[Tensor]:
         """Values as they are in chunks, in memory of torch's."""
         runtime = self._runtime
-        inside = runtime.evaluating or runtime.backward or runtime.depth > 0
+        inside = runtime.forwards.evaluating or runtime.backwards.under_way or runtime.forwards.depth > 0
         if not inside:
-            runtime.given.settle()
+            self.given.settle()
             runtime.flush()
             runtime.engine.begin_evaluation()
         try:
@@ -245,7 +233,7 @@ class Values:
         if self._views:
             self._look_at_views()
         written = [copy for _, copy in sorted(self._copies.items()) if (copy.marked() if quickly else copy.written())]
-        if written or (self._several and not runtime.asleep):
+        if written or (self._several and not runtime.steps.asleep):
             self._write(written)
         self._copies = {number: copy for number, copy in self._copies.items() if self._stays(copy)}
         self.unsettled = bool(self._copies) and not self._several
@@ -254,7 +242,7 @@ class Values:
         runtime = self._runtime
         values = [copy.values.detach().to("cpu", torch.float32).contiguous() for copy in written]
         runtime.flush()
-        evaluating = runtime.evaluating
+        evaluating = runtime.forwards.evaluating
         if evaluating:
             runtime.engine.end_evaluation()
         runtime.engine.write_back([copy.param.number for copy in written], [v.data_ptr() for v in values])
