@@ -35,7 +35,7 @@ struct StepResult {
   // The first parameter of such a gradient, over all ranks; invalid where the
   // step was applied.
   ParamId not_finite;
-  // Behind it, leases that outlive the step show the new values, all of them.
+  // Leases that outlive the step show all new values behind this event.
   Event written;
 };
 

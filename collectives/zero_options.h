@@ -141,7 +141,8 @@ struct ZeroOptions {
   // (ZeroEngine::BorrowGrads). Seal decides so for one rank with kSeparate
   // where all other states of trained chunks have their homes on the device:
   // the gradients then count in the device budget, and have neither slots nor
-  // homes.
+  // homes. Not in a recorded run, whose trace has each gradient, nor in a
+  // forecast, which then tells of more than the run takes.
   bool borrow_grads = false;
   AccumulationOrder accumulation = AccumulationOrder::kEach;
   // Where everything lies, found before (chunk/layout_file.h). It is taken as

@@ -528,7 +528,8 @@ typedef struct castor_step {
   int32_t not_finite; /* the first parameter of such a gradient; else -1 */
 } castor_step;
 
-/* `step` may be null. */
+/* `step` may be null. Parameters on lease have their new values once the lanes
+ * in use get there. */
 CASTOR_API int32_t castor_engine_step(castor_engine* engine, double lr,
                                       castor_step* step);
 /* Lets updates begin before castor_engine_step. */

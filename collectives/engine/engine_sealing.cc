@@ -209,9 +209,9 @@ void EngineSealing::ChooseGrads(const SealOptions& declared) {
   const ZeroOptions& options = model_.options;
   model_.sharding.borrows_grads = false;
   const bool known = !declared.held.empty() && !declared.estimate;
-  if (!options.borrow_grads || model_.comm->world() > 1 ||
-      options.grad_mode != GradMode::kSeparate || declared.micro_batches > 1 ||
-      (declared.grow && !known)) {
+  if (!options.borrow_grads || options.recorder != nullptr || options.dry ||
+      model_.comm->world() > 1 || options.grad_mode != GradMode::kSeparate ||
+      declared.micro_batches > 1 || (declared.grow && !known)) {
     return;
   }
   Sharding borrowing = model_.sharding;

@@ -153,6 +153,7 @@ class CastorOptimizer(torch.optim.Optimizer):
         """Takes ``param_groups`` as the script has them now. All ranks call it."""
         self._grouping.look(self.param_groups)
         if self._grouping.due:
+            self.runtime.residents.gradients.hand_over()  # a step with gradients has begun, wherever they are
             if self.runtime.steps.begun:
                 self._grouping.check_within_step()
             else:

@@ -200,7 +200,7 @@ def _there(patches: Iterable[tuple[str, Any]]) -> Iterator[tuple[Any, str, Any]]
             yield (*place, ours)
 
 
-# What has the part, its name there, and what is there instead.
+# The holder of each part, the part's name there, and Castor's replacement.
 _PATCHES = tuple(_there((
     ("Function.apply", classmethod(_apply)),
     # Which ``Function.apply`` calls in torches whose own is of Python, where scripts have kept that of a class.

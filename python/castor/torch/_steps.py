@@ -27,7 +27,7 @@ class Phase(enum.Enum):
     ASLEEP = "while the model is asleep"
 
 
-# What a call does to the phase. A forward, a backward and a read come in any phase but ASLEEP, in which the engine refuses them.
+# The phase behind each call. A forward, a backward and a read come in any phase but ASLEEP, in which the engine refuses them.
 #
 #                a forward begins      it ends     a backward begins   it ends    step()   zero_grad()   sleep()   wake()
 #   IDLE         FORWARD, EVALUATING               BACKWARD                       IDLE     IDLE          ASLEEP
@@ -37,7 +37,7 @@ class Phase(enum.Enum):
 #   EVALUATING   EVALUATING            as before
 #   ASLEEP                                                                                   ASLEEP                IDLE
 #
-# Calls that are refused in other phases than these, with what a script does instead.
+# Of calls with a refusal: the phases without it, and the remedy for a script.
 _MAY_COME: dict[str, tuple[set[Phase], str]] = {
     "optimizer.step()": ({Phase.IDLE, Phase.BETWEEN}, "call it behind loss.backward(), when forwards and backwards are over"),
     "optimizer.zero_grad()": ({Phase.IDLE, Phase.BETWEEN, Phase.ASLEEP}, "call it when forwards and backwards are over"),

@@ -154,6 +154,48 @@ def test_gradients_are_dropped_in_all_the_ways_of_torch(dtype: torch.dtype) -> N
     assert all(map(torch.equal, exact(model), before))
 
 
+def test_a_backward_behind_a_clip_adds_to_what_was_clipped() -> None:
+    ends = []
+    for wraps in (False, True):
+        model: Any = make()
+        optimizer: Any = torch.optim.AdamW(model.parameters(), lr=0.01)
+        if wraps:
+            model, optimizer = castor.wrap(model, optimizer)
+        for step in range(3):
+            loss_of(model, step).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+            loss_of(model, step + 10).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        ends.append(exact(model))
+    for plain, mine in zip(*ends):
+        torch.testing.assert_close(mine, plain, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("asks", [lambda optimizer: None, lambda optimizer: optimizer.state_dict()])
+def test_groups_that_change_between_a_backward_and_its_step_lose_no_gradient(asks: Any) -> None:
+    """A frozen parameter that joins then is trained from the next step on, wherever chunks are."""
+    ends = []
+    for budgets in ({}, MOVING):
+        model: Any = make()
+        model[0].weight.requires_grad_(False)
+        optimizer: Any = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.01)
+        model, optimizer = castor.wrap(model, optimizer, **budgets)
+        before = exact(model)
+        loss_of(model, 0).backward()
+        model[0].weight.requires_grad_(True)
+        optimizer.add_param_group({"params": [model[0].weight]})
+        asks(optimizer)
+        optimizer.step()
+        now = exact(model)
+        assert torch.equal(now[0], before[0]) and not any(map(torch.equal, now[1:], before[1:]))
+        loss_of(model, 1).backward()
+        optimizer.step()
+        assert not torch.equal(castor.exact(model[0].weight), before[0])
+        ends.append(exact(model))
+    assert all(map(torch.equal, *ends))
+
+
 class Tied(nn.Module):
     """A layer that several checkpoints with reentry use, each of which goes backward by itself, and a tied one."""
 

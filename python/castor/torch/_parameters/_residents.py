@@ -71,7 +71,7 @@ class Residents:
                 self._views = runtime.acquire(Unit(tuple(params)))
             finally:
                 runtime.engine.end_evaluation()
-            for hooks in runtime.modules.hooks[1:]:
+            for hooks in runtime.modules.inner_hooks:
                 hooks.remove()
             with plain_functions():
                 for p, view in zip(params, self._views):
@@ -102,7 +102,7 @@ class Residents:
                 p.tensor.__class__ = ChunkedParameter
                 if not p.frozen:
                     runtime.gradients.listen(p)
-            for hooks in runtime.modules.hooks[1:]:
+            for hooks in runtime.modules.inner_hooks:
                 hooks.add()
         self._views = []
         runtime.flush()

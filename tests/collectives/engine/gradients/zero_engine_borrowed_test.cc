@@ -25,6 +25,7 @@
 #include "gtest/gtest.h"
 #include "offload/kernels/convert.h"
 #include "offload/lane.h"
+#include "placement/run_event.h"
 #include "tests/support/aligned_bytes.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_seed.h"
@@ -123,6 +124,12 @@ class Model {
   const DType dtype_;
 };
 
+class QuietRecorder final : public RunRecorder {
+ public:
+  void AddRank(const RunRankInfo&) override {}
+  void Record(const RunEvent&) override {}
+};
+
 class BorrowedGradsTest : public ZeroEngineTest {
  protected:
   ZeroOptions Borrowing() {
@@ -193,7 +200,7 @@ TEST_F(BorrowedGradsTest, TakeNoPlaceButCountInTheBudget) {
   for (int p = 0; p < kParams; ++p) {
     if (p != 3) grads += BytesOf(Elements(ElementsOf(p)), DType::kBF16);
   }
-  // What all other states take is enough for no gradient beside them.
+  // The least budget has room for all other states and each gradient.
   const Bytes taken = stats.tiers[TierIndex(Tier::kDevice)].peak;
   options.device_budget = taken + grads;
   EXPECT_TRUE(Make(options, DType::kBF16)->engine->borrows_grads());
@@ -277,6 +284,34 @@ TEST_F(BorrowedGradsTest, OtherBudgetsDecideAnew) {
     EXPECT_EQ(model->engine->borrows_grads(), roomy);
     EXPECT_EQ(model->Digest(), copies->Digest());
   }
+}
+
+// A trace has each gradient, which a replay needs.
+TEST_F(BorrowedGradsTest, ARecordedRunCopies) {
+  QuietRecorder recorder;
+  ZeroOptions options = Borrowing();
+  options.recorder = &recorder;
+  EXPECT_FALSE(Make(options, DType::kF32)->engine->borrows_grads());
+}
+
+TEST_F(BorrowedGradsTest, ALeaseThatOutlivesTheStepShowsTheNewValues) {
+  ZeroOptions options = Borrowing();
+  options.own_lease_ends = true;
+  const auto model = Make(options, DType::kF32);
+  Result<ParamLease> lease = model->engine->Acquire(model->ids, model->lane);
+  ASSERT_THAT(lease, IsOk());
+  const auto* const values = static_cast<const float*>(lease->data(6));
+  const std::vector<float> before(values, values + ElementsOf(6));
+  model->Draw(9);
+  model->Backward({0, 6});
+  const Result<StepResult> step = model->engine->Step(0.1);
+  ASSERT_THAT(step, IsOk());
+  ASSERT_THAT(step->written.Wait(), IsOk());
+  const std::vector<float> shown(values, values + ElementsOf(6));
+  std::vector<float> after(before.size());
+  ASSERT_THAT(model->engine->ReadParam(model->ids[6], after), IsOk());
+  EXPECT_NE(after, before);
+  EXPECT_EQ(shown, after);
 }
 
 TEST_F(BorrowedGradsTest, RefusesWhatCannotBeOne) {
