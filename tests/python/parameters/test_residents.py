@@ -57,11 +57,14 @@ def same_bits(train: Callable[[Any, Any], Any], dtype: torch.dtype, of: Callable
 
 
 def calls_of_castor(work: Callable[[], Any]) -> int:
+    """But those of other models, which other tests have left and every backward is told to."""
     count = 0
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
         nonlocal count
-        count += event == "call" and "/castor/" in frame.f_code.co_filename
+        if event == "call" and "/castor/" in frame.f_code.co_filename:
+            of_any = frame.f_code.co_name in ("outermost_begins", "backward_begins", "is_over", "backward_ends")
+            count += not of_any
 
     sys.setprofile(watch)
     try:
@@ -81,7 +84,7 @@ def test_a_forward_and_a_backward_run_no_code_of_castors_but_at_the_root(dtype: 
         calls.append(calls_of_castor(lambda: loss_of(model, 1).backward()))  # noqa: B023
         optimizer.step()
         assert not any(module._forward_pre_hooks or module._forward_hooks for module in model)
-    assert calls[0] == calls[1] < 40
+    assert calls[0] == calls[1] < 30
 
 
 @pytest.mark.parametrize("dtype", TYPES)
