@@ -13,6 +13,7 @@ class MachinePasses final : public HostPasses {
   void Queue(Lane& lane, HostPass, Bytes, Lane::Work work) override {
     lane.Run(std::move(work));
   }
+  bool overlap() const override { return true; }
 };
 
 }  // namespace

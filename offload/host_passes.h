@@ -30,6 +30,9 @@ class HostPasses {
   // Queues `work` on the lane.
   virtual void Queue(Lane& lane, HostPass pass, Bytes traffic,
                      Lane::Work work) = 0;
+  // Whether a pass may begin while the last ranges of another end. On a twin
+  // the work of a pass is over before its time.
+  virtual bool overlap() const { return false; }
   // Those of this machine: a pass takes as long as the work does.
   static HostPasses& Machine();
 };

@@ -44,6 +44,7 @@ struct WorkerPool::Impl {
     int node;
     int64_t next = 0;  // where the first range begins that nobody has
     int open = 0;      // ranges begun and not done
+    UniqueFunction<void()>* begun = nullptr;
     Job* after = nullptr;
     std::condition_variable done{};
   };
@@ -55,9 +56,11 @@ struct WorkerPool::Impl {
     const int64_t begin = job->next;
     const int64_t end = std::min(begin + kRange, job->count);
     job->next = end;
-    if (end == job->count) Unlink(job);
+    const bool last = end == job->count;
+    if (last) Unlink(job);
     ++job->open;
     lock.unlock();
+    if (last && job->begun != nullptr) (*job->begun)();
     job->call(job->body, begin, end);
     lock.lock();
     // Under the lock: its caller may return, and the job be gone, once it is
@@ -164,7 +167,7 @@ WorkerPool& WorkerPool::Process() {
 int WorkerPool::threads() const { return impl_->threads; }
 
 void WorkerPool::Run(int64_t count, const void* near, const void* body,
-                     Call* call) {
+                     Call* call, UniqueFunction<void()>* begun) {
   if (count <= 0) return;
   const DefaultFloatMode mode;
   Impl& impl = *impl_;
@@ -180,6 +183,7 @@ void WorkerPool::Run(int64_t count, const void* near, const void* body,
     node = kAnyNode;
   }
   Impl::Job job{call, body, count, node};
+  job.begun = begun;
   // A range of this pool's that calls ParallelFor is at work already.
   const WorkerPool* const outer = t_at_work;
   const int more = outer == this ? 0 : 1;

@@ -20,6 +20,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "chunk/base/unique_function.h"
+
 namespace castor {
 
 struct WorkerPoolOptions {
@@ -54,12 +56,17 @@ class WorkerPool {
   // floating-point mode; returns when all are done. `near` is memory that the
   // body works on, whose NUMA node says which workers are to come, or null. The
   // body must not throw nor wait for other ranges; it may call ParallelFor.
+  // `begun`, where given, is called once, on any thread, when all ranges have
+  // begun and workers look for others; not where the caller ran all of them.
   template <typename Body>
-  void ParallelFor(int64_t count, const void* near, const Body& body) {
-    Run(count, near, &body,
+  void ParallelFor(int64_t count, const void* near, const Body& body,
+                   UniqueFunction<void()>* begun = nullptr) {
+    Run(
+        count, near, &body,
         [](const void* the_body, int64_t begin, int64_t end) {
           (*static_cast<const Body*>(the_body))(begin, end);
-        });
+        },
+        begun);
   }
 
  private:
@@ -68,7 +75,8 @@ class WorkerPool {
 
   // What a worker's thread does.
   void Serve(int node);
-  void Run(int64_t count, const void* near, const void* body, Call* call);
+  void Run(int64_t count, const void* near, const void* body, Call* call,
+           UniqueFunction<void()>* begun);
 
   std::unique_ptr<Impl> impl_;
 };

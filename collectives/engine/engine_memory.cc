@@ -225,6 +225,28 @@ void EngineMemory::WidenStaging() {
   staging.slot_bytes = largest;
 }
 
+int64_t EngineMemory::UpdateSlots() const {
+  // The calls of a program come in one order.
+  if (model_->options.optimizer.kind == OptimizerKind::kCustom) return 0;
+  int64_t most = 0;  // that one update takes
+  bool nvme = false;
+  for (const auto& states : plan_.states) {
+    const int64_t staged =
+        std::count_if(states.begin(), states.end(), [](const StatePlace& at) {
+          return at.bytes > Bytes(0) && at.home != Tier::kHost;
+        });
+    most = std::max(most, staged);
+    nvme |= std::any_of(states.begin(), states.end(), [](const StatePlace& at) {
+      return at.bytes > Bytes(0) && at.home == Tier::kNvme;
+    });
+  }
+  const int64_t work = plan_.staging_slots - plan_.fetch_slots;
+  // The rest serves gradients on their way home. On a drive one update is read
+  // while another is made.
+  const int64_t own = work - (nvme ? std::max<int64_t>(2, work / 4) : 1);
+  return own >= (nvme ? 2 * most : most) ? own : 0;
+}
+
 Status EngineMemory::BuildStore(ChunkSource* source,
                                 std::vector<bool> grad_slots_kept) {
   const ZeroOptions& options = model_->options;
@@ -239,6 +261,7 @@ Status EngineMemory::BuildStore(ChunkSource* source,
   homes.staging_class = plan_.staging_class;
   homes.staging_slots = plan_.staging_slots;
   homes.fetch_slots = plan_.fetch_slots;
+  homes.work_slots = UpdateSlots();
   store_ = std::make_unique<ShardStore>(homes);
   for (size_t c = 0; c < plan_.states.size(); ++c) {
     for (size_t k = 0; k < kStateKinds; ++k) {

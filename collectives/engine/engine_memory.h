@@ -98,6 +98,8 @@ class EngineMemory {
  private:
   Result<MemoryPlan> PlanAll(const SealOptions& declared) const;
   void WarnOfDeadlines() const;
+  // Of staging, how many slots updates that begin by urgency have alone.
+  int64_t UpdateSlots() const;
   RankPoolsOptions PoolsOptions() const;
   // Staging slots for whole shards of a dry engine, beside the budget.
   void WidenStaging();

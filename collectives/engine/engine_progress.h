@@ -8,6 +8,7 @@
 // keeps besides states. Values; who writes each is said beside it. All parts of
 // the engine (zero_engine_parts.h) read the step.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "collectives/loss_scaler.h"
 #include "collectives/optimizer_groups.h"
 #include "offload/lane.h"
+#include "offload/lanes/pick_queue.h"
 
 namespace castor::internal {
 
@@ -57,6 +59,10 @@ struct TrainingScalars {
   std::vector<int64_t> updates = {};  // by ParamId
 };
 
+// Updates in host memory take turns on these: one begins while the last ranges
+// of another end.
+inline constexpr size_t kUpdateLanes = 2;
+
 // Queues of an engine besides that of its device. Reductions, which wait for
 // gradients to be computed, have a lane of their own: a gather that was called
 // after one need not wait for it. Both are called in one order on all ranks.
@@ -64,6 +70,9 @@ struct EngineLanes {
   std::unique_ptr<Lane> comm;
   std::unique_ptr<Lane> reduce;
   std::unique_ptr<Lane> host;
+  std::array<std::unique_ptr<Lane>, kUpdateLanes> update;
+  // The most urgent update has the turn, on the lane of that number.
+  PickQueue<size_t> updates;
 };
 
 }  // namespace castor::internal

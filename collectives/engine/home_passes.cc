@@ -40,7 +40,8 @@ Event HomePasses::RunOnDevice(HomePass& pass) {
                                    ? memory_.store().written(chunk, state)
                                    : memory_.store().WriteReady(chunk, state));
   }
-  const auto event = BeginUpdate(pass, pass.range, memory_.device_lane());
+  const auto event = NoteUpdate(pass, pass.range, /*on_device=*/true);
+  if (event != nullptr) record_.Begin(memory_.device_lane(), event);
   pass.on_device(bytes);
   if (event != nullptr) record_.End(memory_.device_lane(), event);
   Event done = memory_.device_lane().Record();
@@ -75,13 +76,21 @@ Event HomePasses::RunOnHost(HomePass& pass, ShardRange part) {
     grad.after = pass.passing->ready;
   }
   for (const auto& [state, mode] : pass.uses) want(state, mode);
+  return pass.next_use && memory_.store().QueuesWork(requests)
+             ? RunByUrgency(pass, part, std::move(requests))
+             : RunInTurn(pass, part, requests);
+}
+
+Event HomePasses::RunInTurn(HomePass& pass, ShardRange part,
+                            const std::vector<WindowRequest>& requests) {
   Result<std::vector<HostWindow>> opened =
       memory_.store().OpenWindows(requests);
   if (!opened.ok()) {
     return Event::Failed(health_.Fail(opened.status()));  // Step returns it
   }
   std::vector<HostWindow>& windows = *opened;
-  const Event copied = passing ? windows.front().ready : Event();
+  const Event copied =
+      pass.passing != nullptr ? windows.front().ready : Event();
   HostBytes grad;
   std::array<HostBytes, kStateKinds> homes;
   for (const HostWindow& window : windows) {
@@ -90,19 +99,21 @@ Event HomePasses::RunOnHost(HomePass& pass, ShardRange part) {
          : homes[static_cast<size_t>(window.state)]) = window.bytes();
     lanes_.host->Wait(window.ready);
   }
-  const auto event = BeginUpdate(pass, part, *lanes_.host);
+  const auto event = NoteUpdate(pass, part, /*on_device=*/false);
+  if (event != nullptr) record_.Begin(*lanes_.host, event);
   HomePass::HostWork work = pass.on_host(part);
-  Queue(pass.chunk, pass.kind, work.traffic,
-        [run = std::move(work.run), grad, homes]() mutable {
-          StateBytes bytes;
-          bytes.passing = grad.get();
-          for (int k = 0; k < kStateKinds; ++k) {
-            bytes.of(static_cast<StateKind>(k)) =
-                homes[static_cast<size_t>(k)].get();
-          }
-          run(bytes);
-          return OkStatus();
-        });
+  Count(pass.chunk, pass.kind, work.traffic);
+  host_passes().Queue(*lanes_.host, pass.kind, work.traffic,
+                      [run = std::move(work.run), grad, homes]() mutable {
+                        StateBytes bytes;
+                        bytes.passing = grad.get();
+                        for (int k = 0; k < kStateKinds; ++k) {
+                          bytes.of(static_cast<StateKind>(k)) =
+                              homes[static_cast<size_t>(k)].get();
+                        }
+                        run(bytes);
+                        return OkStatus();
+                      });
   if (event != nullptr) record_.End(*lanes_.host, event);
   const Event done = lanes_.host->Record();
   // The staging of a gradient, which comes first, is free before what was
@@ -113,16 +124,86 @@ Event HomePasses::RunOnHost(HomePass& pass, ShardRange part) {
   return copied;
 }
 
-std::shared_ptr<RunEvent> HomePasses::BeginUpdate(const HomePass& pass,
-                                                  ShardRange part, Lane& lane) {
+Event HomePasses::RunByUrgency(HomePass& pass, ShardRange part,
+                               std::vector<WindowRequest> requests) {
+  // What the lane that takes the pass needs.
+  struct Queued {
+    HomePass::HostWork work;
+    HostPass kind;
+    std::vector<WindowRequest> windows;
+    std::shared_ptr<RunEvent> event;  // null: not recorded
+    const EngineRecord* record;
+    HostPasses* passes;
+  };
+  auto queued = std::make_shared<Queued>(Queued{
+      pass.on_host(part), pass.kind, requests,
+      NoteUpdate(pass, part, /*on_device=*/false), &record_, &host_passes()});
+  Count(pass.chunk, pass.kind, queued->work.traffic);
+  const auto run_on =
+      [queued](Lane& lane, std::span<std::byte* const> at,
+               const std::shared_ptr<UniqueFunction<void()>>& next) -> Event {
+    StateBytes bytes;
+    if (queued->passes->overlap()) bytes.begun = next.get();
+    for (size_t i = 0; i < at.size(); ++i) {
+      const WindowRequest& window = queued->windows[i];
+      (window.mode == WindowMode::kScratch ? bytes.passing
+                                           : bytes.of(window.state)) = at[i];
+    }
+    if (queued->event != nullptr) queued->record->Begin(lane, queued->event);
+    queued->passes->Queue(lane, queued->kind, queued->work.traffic,
+                          [queued, bytes, next] {
+                            queued->work.run(bytes);
+                            return OkStatus();
+                          });
+    if (queued->event != nullptr) queued->record->End(lane, queued->event);
+    return lane.Record();
+  };
+  WindowWork work;
+  work.windows = std::move(requests);
+  work.key = *pass.next_use;
+  work.place = pass.place;
+  struct Arrival {
+    std::vector<std::byte*> at;
+    EventSource used;
+    EventSource arrived;
+  };
+  auto arrival = std::make_shared<Arrival>();
+  lanes_.updates.Add(
+      work.key, 1, work.place, arrival->arrived.event(),
+      [lanes = &lanes_, run_on, arrival = std::weak_ptr<Arrival>(arrival)](
+          std::span<size_t> turn, const Status& status) {
+        // Early, where workers look for others, or at the end.
+        auto next = std::make_shared<UniqueFunction<void()>>(
+            [lanes, number = (turn[0] + 1) % kUpdateLanes,
+             given = false]() mutable {
+              if (!std::exchange(given, true)) lanes->updates.AddTurn(number);
+            });
+        const std::shared_ptr<Arrival> there = arrival.lock();
+        // Where bytes did not arrive there is nothing to do.
+        if (!status.ok() || there == nullptr) return (*next)();
+        run_on(*lanes->update[turn[0]], there->at, next)
+            .OnDone([next, used = there->used](const Status& done) {
+              (*next)();
+              used.Complete(done);
+            });
+      });
+  work.run = [arrival](std::span<std::byte* const> at, EventSource used) {
+    arrival->at.assign(at.begin(), at.end());
+    arrival->used = std::move(used);
+    arrival->arrived.Complete();
+  };
+  return memory_.store().QueueWork(std::move(work));
+}
+
+std::shared_ptr<RunEvent> HomePasses::NoteUpdate(const HomePass& pass,
+                                                 ShardRange part,
+                                                 bool on_device) {
   if (pass.kind != HostPass::kUpdate) return nullptr;
   const Elements count = part.end - part.begin;
-  const bool on_device = &lane == &memory_.device_lane();
   auto event = std::make_shared<RunEvent>(
       record_.EventFor(RunEventKind::kUpdate, pass.chunk, pass.cause));
   event->bytes = count.count() * 4;
   if (!on_device) event->from = event->to = Tier::kHost;
-  record_.Begin(lane, event);
   if (model_.options.dry && model_.options.dry->traffic != nullptr) {
     StepTraffic& counted = model_.options.dry->traffic->Of(pass.chunk);
     (on_device ? counted.updated_on_device : counted.updated_on_host) += count;
@@ -130,17 +211,11 @@ std::shared_ptr<RunEvent> HomePasses::BeginUpdate(const HomePass& pass,
   return event;
 }
 
-void HomePasses::Queue(ChunkId chunk, HostPass pass, Bytes traffic,
-                       Lane::Work work) {
-  if (model_.options.dry && model_.options.dry->traffic != nullptr) {
-    StepTraffic& counted = model_.options.dry->traffic->Of(chunk);
-    (pass == HostPass::kUpdate ? counted.update_bytes : counted.sum_bytes) +=
-        traffic;
-  }
-  HostPasses& passes = model_.options.host_passes != nullptr
-                           ? *model_.options.host_passes
-                           : HostPasses::Machine();
-  passes.Queue(*lanes_.host, pass, traffic, std::move(work));
+void HomePasses::Count(ChunkId chunk, HostPass pass, Bytes traffic) {
+  if (!model_.options.dry || model_.options.dry->traffic == nullptr) return;
+  StepTraffic& counted = model_.options.dry->traffic->Of(chunk);
+  (pass == HostPass::kUpdate ? counted.update_bytes : counted.sum_bytes) +=
+      traffic;
 }
 
 }  // namespace castor::internal

@@ -13,7 +13,9 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "chunk/base/ids.h"
@@ -48,6 +50,9 @@ class StateBytes {
     return states_[static_cast<size_t>(state)];
   }
   std::byte* passing = nullptr;  // of a PassingGrad
+  // To be called once workers have no range of the pass left to begin
+  // (WorkerPool); null: nobody asks.
+  UniqueFunction<void()>* begun = nullptr;
 
  private:
   std::array<std::byte*, kStateKinds> states_ = {};
@@ -67,6 +72,10 @@ struct HomePass {
   ShardRange range;
   RunCause cause = RunCause::kNone;
   HostPass kind = HostPass::kMemory;  // an update is recorded, and counted
+  // Of work of the host that begins by urgency, the least first; none: the pass
+  // runs in its turn on the host's lane.
+  std::optional<int64_t> next_use;
+  PickPlace place = PickPlace::kGivesWay;
   std::vector<Use> uses;
   const PassingGrad* passing = nullptr;  // null: the pass has none
   // Queues the pass on the device's lane.
@@ -92,16 +101,25 @@ class HomePasses {
   Event RunOnDevice(HomePass& pass);
   // `part`: within one piece of each state.
   Event RunOnHost(HomePass& pass, ShardRange part);
-  // An update begins on the lane: records and counts it. Null for other passes.
-  std::shared_ptr<RunEvent> BeginUpdate(const HomePass& pass, ShardRange part,
-                                        Lane& lane);
-  // Queues a pass over host memory that the chunk's states are in, of so many
+  Event RunInTurn(HomePass& pass, ShardRange part,
+                  const std::vector<WindowRequest>& requests);
+  // The same, once no other work of the host is more urgent.
+  Event RunByUrgency(HomePass& pass, ShardRange part,
+                     std::vector<WindowRequest> requests);
+  // An update is queued: counts it, and describes it. Null for other passes.
+  std::shared_ptr<RunEvent> NoteUpdate(const HomePass& pass, ShardRange part,
+                                       bool on_device);
+  // Counts a pass over host memory that the chunk's states are in, of so many
   // bytes read and written.
-  void Queue(ChunkId chunk, HostPass pass, Bytes traffic, Lane::Work work);
+  void Count(ChunkId chunk, HostPass pass, Bytes traffic);
+  HostPasses& host_passes() const {
+    return model_.options.host_passes != nullptr ? *model_.options.host_passes
+                                                 : HostPasses::Machine();
+  }
 
   const EngineModel& model_;
   EngineMemory& memory_;
-  const EngineLanes& lanes_;
+  EngineLanes& lanes_;
   const EngineRecord& record_;
   EngineHealth& health_;
 };

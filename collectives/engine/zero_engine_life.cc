@@ -129,6 +129,10 @@ Status ZeroEngine::Seal(const SealOptions& declared) {
   lanes.comm = lane("collectives");
   lanes.reduce = lane("reductions");
   lanes.host = lane("host");
+  for (size_t i = 0; i < internal::kUpdateLanes; ++i) {
+    lanes.update[i] = lane(fmt::format("update {}", i));
+  }
+  lanes.updates.AddTurn(0);
   progress.params.resize(model.params.size());
   scalars.updates.resize(model.params.size());
   internal::EngineSealing sealing(parts_->base);

@@ -270,9 +270,8 @@ Result<StepResult> ZeroEngine::MakeStep(double lr) {
   }
   if (result.applied) {
     const auto factor = static_cast<float>(result.clip_factor * average);
-    CASTOR_RETURN_IF_ERROR(optimizer.UpdateAll(parts_->reducer.valid(),
-                                               memory.manager().planned_trace(),
-                                               factor, lr, &updates));
+    CASTOR_RETURN_IF_ERROR(
+        optimizer.UpdateAll(parts_->reducer.valid(), factor, lr, &updates));
     result.written = updates.written;
   } else {
     CASTOR_ASSIGN_OR_RETURN(result.not_finite, parts_->values.FirstNotFinite());

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "chunk/base/check.h"
+#include "offload/shards/queued_work.h"
 
 namespace castor {
 namespace {
@@ -32,7 +33,7 @@ ShardStore::ShardStore(const ShardStoreOptions& options)
       failures_(options.on_failure),
       staging_(std::make_unique<StagingRing>(
           &options.pools->pool(Tier::kHost), options.staging_class,
-          options.staging_slots, options.fetch_slots)) {
+          options.staging_slots - options.work_slots, options.fetch_slots)) {
   const Lane::OnFailure note = [failures = failures_](const Status& status) {
     failures.Add(status);
   };
@@ -44,6 +45,20 @@ ShardStore::ShardStore(const ShardStoreOptions& options)
   from_device_ = device.MakeLane(name("from device"), note);
   back_to_device_ = device.MakeLane(name("back to device"), note);
   ahead_ = device.MakeLane(name("to device, ahead"), note);
+  work_ = std::make_unique<WorkQueue>();
+  work_->from_device = device.MakeLane(name("work from device"), note);
+  work_->back_to_device = device.MakeLane(name("work to device"), note);
+  work_->ups.AddTurn(0);
+  if (!work_->back_to_device->runs_on_host()) work_->ups.AddTurn(1);
+  for (int64_t i = 0; i < options.work_slots; ++i) {
+    Result<Slot> slot = options.pools->pool(Tier::kHost)
+                            .Take(options.staging_class, SlotHold::kSettled);
+    CASTOR_CHECK(slot.ok());
+    work_->slots.push_back(*std::move(slot));
+    work_->slots.back().free_after.OnDone(
+        [picks = work_->picks, data = work_->slots.back().data](
+            const Status&) mutable { picks.AddTurn(data); });
+  }
 }
 
 ShardStore::~ShardStore() {
@@ -235,6 +250,10 @@ Status ShardStore::Drain() {
                            back_to_device_.get(), from_device_.get()}) {
     lane->Drain().IgnoreError();
   }
+  // A shard that moved meanwhile knows nothing of its readers any more.
+  for (const Event& work : std::exchange(work_under_way_, {})) {
+    work.Wait().IgnoreError();
+  }
   int64_t moves = 0;
   for (const ShardId id : shards()) {
     const Shard& shard = At(id.chunk, id.state);
@@ -268,6 +287,10 @@ Status ShardStore::Close() {
       options_.pools->pool(shard.home).Give(shard.slot, Event());
     }
   }
+  for (const Slot& slot : work_->slots) {
+    options_.pools->pool(Tier::kHost).Give(slot, Event());
+  }
+  work_->slots.clear();
   shards_.clear();
   staging_.reset();
   return drained;

@@ -53,6 +53,7 @@
 #include "offload/shards/host_window.h"
 #include "offload/shards/rank_pools.h"
 #include "offload/shards/staging_ring.h"
+#include "offload/shards/window_work.h"
 #include "placement/run_event.h"
 #include "placement/traffic_book.h"
 
@@ -72,6 +73,8 @@ struct ShardStoreOptions {
   int64_t staging_slots = 0;
   // Of these, how many only fetches use; 0: they share all.
   int64_t fetch_slots = 0;
+  // And how many work that begins by urgency has of its own.
+  int64_t work_slots = 0;
 };
 
 // What a Load of kPrefetch leaves behind, so that it can be taken back.
@@ -155,6 +158,17 @@ class ShardStore {
   // Ends a window; once it is ready and `after` is done, nobody uses its bytes
   // any more. What was written goes home.
   void CloseWindow(HostWindow window, const Event& after);
+
+  // Queues work that begins by urgency: its windows are open while the work
+  // runs. Later calls are ordered behind the work, as behind a closed window.
+  // Returns when the device memory of kScratch may be reused. REQUIRES:
+  // QueuesWork; no window is open that would write what the work reads, or
+  // read or write what the work writes.
+  Event QueueWork(WindowWork work);
+  // When all that was queued so far is over.
+  Event WorkUnderWay() const { return AllOf(work_under_way_); }
+  // Whether such work has staging enough of its own.
+  bool QueuesWork(std::span<const WindowRequest> windows) const;
 
   // Makes `to` the shard's home, and gives the old slot back. The new slot is
   // of `slot_class`, if the caller names a class. Else the store picks the
@@ -295,6 +309,20 @@ class ShardStore {
   Event Arrive(const WindowRequest& request, Slot staging, std::byte** data);
   // The bytes go home, and the slot back, after `used`.
   void Depart(const HostWindow& window, const Event& used);
+  // Of QueueWork. The last four are called on any thread.
+  struct WorkLeg;
+  struct QueuedWork;
+  struct WorkQueue;
+  int64_t StagedOf(std::span<const WindowRequest> windows) const;
+  void Enlist(const std::shared_ptr<QueuedWork>& queued,
+              const EventSource& copied);
+  WorkLeg LegOf(const WindowRequest& request);
+  RunEvent Describe(const WorkLeg& leg, bool read, int32_t step) const;
+  void BeginWork(const std::shared_ptr<QueuedWork>& queued,
+                 std::span<std::byte* const> slots, const Status& ready);
+  Event ReadLeg(const WorkLeg& leg, int32_t step);
+  void WriteLeg(const std::shared_ptr<QueuedWork>& queued, const WorkLeg& leg);
+  void EndWork(const std::shared_ptr<QueuedWork>& queued, const Status& status);
   // Of Move.
   Result<int32_t> ClassFor(Tier to, const Shard& shard) const;
   void AdvanceMove(const std::shared_ptr<PendingMove>& move);
@@ -327,6 +355,10 @@ class ShardStore {
   Event MoveExtent(const Place& drive, std::byte* data, Event start,
                    const RunEvent& event,
                    std::shared_ptr<LoadTicket::State> ticket = nullptr);
+  // The same of a place in a store, uncounted. On any thread.
+  Event Transfer(const RankPools::NvmePlace& drive, std::byte* data,
+                 Bytes extent, Event start, const RunEvent& event,
+                 std::shared_ptr<LoadTicket::State> ticket = nullptr);
 
   ShardStoreOptions options_;
   FailureLog failures_;
@@ -342,6 +374,9 @@ class ShardStore {
   std::unique_ptr<Lane> back_to_device_;
   // What is fetched ahead, so that demand never waits for it.
   std::unique_ptr<Lane> ahead_;
+  std::unique_ptr<WorkQueue> work_;
+  std::vector<Event> work_under_way_;  // and what has ended since
+  size_t most_under_way_ = 0;          // before those go that have ended
 };
 
 }  // namespace castor

@@ -141,6 +141,13 @@ Event ShardStore::MoveExtent(const Place& drive, std::byte* data, Event start,
                              const RunEvent& event,
                              std::shared_ptr<LoadTicket::State> ticket) {
   Count(event);
+  return Transfer(options_.pools->nvme_at(drive.offset), data, drive.extent,
+                  std::move(start), event, std::move(ticket));
+}
+
+Event ShardStore::Transfer(const RankPools::NvmePlace& drive, std::byte* data,
+                           Bytes extent, Event start, const RunEvent& event,
+                           std::shared_ptr<LoadTicket::State> ticket) {
   std::shared_ptr<RunEvent> timed;
   if (options_.recorder != nullptr) {
     timed = std::make_shared<RunEvent>(event);
@@ -153,22 +160,21 @@ Event ShardStore::MoveExtent(const Place& drive, std::byte* data, Event start,
     });
     start = begun.event();
   }
-  const std::span bytes(data, static_cast<size_t>(drive.extent.count()));
+  const std::span bytes(data, static_cast<size_t>(extent.count()));
   std::string what = fmt::format("{} of chunk {}",
                                  options_.names.of(event.state), event.chunk);
-  const RankPools::NvmePlace place = options_.pools->nvme_at(drive.offset);
   NvmeTicket transfer;
   NvmeTicket* const named = ticket == nullptr ? nullptr : &transfer;
   const IoPriority priority = ticket != nullptr && ticket->urgent
                                   ? IoPriority::kDemand
                                   : PriorityOf(event);
   const Event moved = event.from == Tier::kNvme
-                          ? place.store->Read(place.offset, bytes, start,
+                          ? drive.store->Read(drive.offset, bytes, start,
                                               std::move(what), priority, named)
-                          : place.store->Write(place.offset, bytes, start,
+                          : drive.store->Write(drive.offset, bytes, start,
                                                std::move(what), priority);
   if (ticket != nullptr) {
-    ticket->reads.push_back({place.store, std::move(transfer), drive.extent});
+    ticket->reads.push_back({drive.store, std::move(transfer), extent});
   }
   EventSource ended;
   Event end = ended.event();

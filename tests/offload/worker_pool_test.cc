@@ -260,5 +260,27 @@ TEST(WorkerPoolDeathTest, RefusesANegativeNumberOfThreads) {
   EXPECT_DEATH(WorkerPool({.threads = -1}), "threads >= 0");
 }
 
+// Others may be given to the workers before the last ranges are done.
+TEST(WorkerPoolTest, SaysOnceThatAllRangesHaveBegun) {
+  WorkerPool pool({.threads = 3});
+  constexpr int64_t kRanges = 40;
+  std::atomic<int64_t> begun = 0;
+  std::atomic<int64_t> seen = -1;
+  std::atomic<int> calls = 0;
+  UniqueFunction<void()> all_begun = [&] {
+    ++calls;
+    seen = begun.load();
+  };
+  pool.ParallelFor(
+      kRanges * WorkerPool::kRange, nullptr, [&](int64_t, int64_t) { ++begun; },
+      &all_begun);
+  EXPECT_EQ(calls, 1);
+  // The last range may be counted after the call.
+  EXPECT_GE(seen, kRanges - 3);
+  pool.ParallelFor(
+      WorkerPool::kRange, nullptr, [](int64_t, int64_t) {}, &all_begun);
+  EXPECT_EQ(calls, 1);  // the caller made the range itself
+}
+
 }  // namespace
 }  // namespace castor

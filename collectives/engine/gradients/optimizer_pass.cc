@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "chunk/base/stable_sort.h"
 #include "offload/kernels/convert.h"
 #include "offload/kernels/optimizer.h"
 #include "placement/trace.h"
@@ -87,6 +88,10 @@ Event OptimizerPass::Update(ChunkId chunk, float factor, double lr,
   pass.cause = RunCause::kOptimizer;
   pass.kind = HostPass::kUpdate;
   pass.passing = passing;
+  // A program's calls come in one order.
+  if (program_update_ == nullptr) pass.next_use = NextUse(chunk, passing);
+  // At Step all gradients are on their way.
+  if (!updated(chunk)) pass.place = PickPlace::kHolds;
   const auto use = [&](StateKind state, WindowMode mode) {
     if (memory_.store().has(chunk, state)) pass.uses.push_back({state, mode});
   };
@@ -111,10 +116,31 @@ Event OptimizerPass::Update(ChunkId chunk, float factor, double lr,
         [work = MakeWork(chunk, part, factor, lr),
          workers = &model_.workers()](const StateBytes& at) mutable {
           work.Place(at);
-          work.Run(*workers);
+          work.Run(*workers, at.begun);
         }};
   };
   return passes_.Run(std::move(pass));
+}
+
+int64_t OptimizerPass::NextUse(ChunkId chunk, const PassingGrad* passing) {
+  // Behind all of the steps before, for which forwards of theirs wait.
+  const int64_t first =
+      progress_.steps * (static_cast<int64_t>(model_.chunks()) + 1);
+  // What is passing takes memory from the gradients behind it.
+  if (passing != nullptr) return first;
+  if (next_use_.empty()) {
+    // As the next forward comes to them. By number where ranks refresh copies,
+    // which all call in one order.
+    next_use_.resize(model_.chunks());
+    const std::vector<ChunkId> order = OrderOfFirstUses(
+        model_.sharding.refreshes() ? Trace()
+                                    : memory_.manager().planned_trace(),
+        model_.chunks());
+    for (size_t i = 0; i < order.size(); ++i) {
+      next_use_[order[i].index()] = static_cast<int64_t>(i);
+    }
+  }
+  return first + 1 + next_use_[chunk.index()];
 }
 
 double OptimizerPass::AveragingFactor() const {
@@ -127,24 +153,22 @@ double OptimizerPass::AveragingFactor() const {
 }
 
 Status OptimizerPass::UpdateAll(const std::vector<ChunkId>& with_gradient,
-                                const Trace& next_step, float factor, double lr,
-                                StepUpdates* made) {
+                                float factor, double lr, StepUpdates* made) {
   for (size_t p = 0; p < scalars_.updates.size(); ++p) {
     const ChunkId chunk = model_.layout->places()[p].chunk;
     const bool early = chunk.valid() && updated(chunk);
     scalars_.updates[p] += progress_.params[p].used && !early;
   }
-  std::vector<bool> had(model_.chunks());
-  for (const ChunkId chunk : with_gradient) had[chunk.index()] = true;
-  // As the next forward comes to them. By number where ranks refresh copies,
-  // which all call in one order.
-  const std::vector<ChunkId> order = OrderOfFirstUses(
-      model_.sharding.refreshes() ? Trace() : next_step, model_.chunks());
+  next_use_.clear();  // the step that has ended may be planned only now
+  std::vector<ChunkId> order = with_gradient;
+  StableSort(&order, [&](ChunkId a, ChunkId b) {
+    return NextUse(a, nullptr) < NextUse(b, nullptr);
+  });
   for (const ChunkId chunk : order) {
-    if (!had[chunk.index()]) continue;
     if (!updated(chunk)) Update(chunk, factor, lr);
     if (model_.sharding.refreshes()) gathers_.Refresh(chunk);
   }
+  updates_before_ = memory_.store().WorkUnderWay();
   made->skipped = FinishProgramUpdate();
   CASTOR_RETURN_IF_ERROR(health_.status());
   std::vector<Event> written;
@@ -192,6 +216,7 @@ void OptimizerPass::EndStep() {
   was_early_ = early();
   early_lr_.reset();
   updated_.clear();
+  next_use_.clear();  // the next step's may be another
 }
 
 bool OptimizerPass::MayUpdateNow(ChunkId chunk) const {

@@ -25,7 +25,6 @@
 #include "collectives/engine/home_passes.h"
 #include "collectives/engine/params/param_gathers.h"
 #include "offload/lanes/event.h"
-#include "placement/trace.h"
 
 namespace castor::internal {
 
@@ -57,9 +56,8 @@ class OptimizerPass {
   // Updates all of these chunks that were not updated early, in the order of
   // their next use, and refreshes copies. Waits for a program's calls alone: a
   // failure of the first of them, before anything changed, is in `made`.
-  Status UpdateAll(const std::vector<ChunkId>& with_gradient,
-                   const Trace& next_step, float factor, double lr,
-                   StepUpdates* made);
+  Status UpdateAll(const std::vector<ChunkId>& with_gradient, float factor,
+                   double lr, StepUpdates* made);
 
   // Early updates.
   Status BeginEarly(double lr);
@@ -74,6 +72,8 @@ class OptimizerPass {
   // Updates a reduced chunk before Step. `passing`: with a gradient that does
   // not go home. Returns when that may be reused.
   Event UpdateNow(ChunkId chunk, const PassingGrad* passing = nullptr);
+  // When those of the step before are over.
+  const Event& updates_before() const { return updates_before_; }
   bool updated(ChunkId chunk) const {
     return !updated_.empty() && updated_[chunk.index()];
   }
@@ -92,6 +92,8 @@ class OptimizerPass {
   // reused.
   Event Update(ChunkId chunk, float factor, double lr,
                const PassingGrad* passing = nullptr);
+  // When the next step uses the chunk first, counted in chunks of all steps.
+  int64_t NextUse(ChunkId chunk, const PassingGrad* passing);
   UpdateWork MakeWork(ChunkId chunk, ShardRange range, float factor,
                       double lr) const;
   Status FinishProgramUpdate();
@@ -107,8 +109,10 @@ class OptimizerPass {
   std::shared_ptr<ProgramUpdate> program_update_;  // null: none
   std::optional<double> early_lr_;  // of this step, if it may update early
   bool was_early_ = false;
-  std::vector<bool> updated_;  // by ChunkId, before Step; empty: none
+  std::vector<bool> updated_;      // by ChunkId, before Step; empty: none
+  std::vector<int64_t> next_use_;  // by ChunkId; empty: not looked up
   int64_t early_updates_ = 0;
+  Event updates_before_;
 };
 
 }  // namespace castor::internal

@@ -51,7 +51,10 @@ Result<NormOfStep> StepAgreement::Agree(double lr) {
     lanes_.comm->Wait(lanes_.reduce->Record());
     lanes_.comm->Wait(memory_.device_lane().Record());
     // Not for updates that have begun, which may take as long as a backward.
-    if (!optimizer_.early()) lanes_.comm->Wait(lanes_.host->Record());
+    if (!optimizer_.early()) {
+      lanes_.comm->Wait(lanes_.host->Record());
+      lanes_.comm->Wait(optimizer_.updates_before());
+    }
   }
   CASTOR_RETURN_IF_ERROR(words_.AddUp(agreed_, "step"));
   if (!SameHash(words)) {

@@ -4,6 +4,7 @@
 #include "collectives/engine/gradients/update_work.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "offload/kernels/convert.h"
 #include "offload/kernels/reduce.h"
@@ -49,21 +50,46 @@ void UpdateWork::Place(const StateBytes& at) {
   }
 }
 
-void UpdateWork::Run(WorkerPool& workers) const {
+void UpdateWork::Run(WorkerPool& workers, UniqueFunction<void()>* begun) const {
   if (program != nullptr) return RunProgram();
+  // One flow: no worker waits between the parameters of a chunk. Small
+  // parameters share a range.
+  struct Part {
+    const Piece* piece;
+    int64_t begin, end;
+  };
+  constexpr int64_t kRange = WorkerPool::kRange;
+  std::vector<Part> parts;
+  std::vector<size_t> ranges;  // the first part of each
+  int64_t room = 0;            // in the last one
   int64_t written = 0;
   for (const Piece& piece : pieces) {
     if (!piece.update) continue;
     CopyDown(written, piece.segment.offset);
-    const OptimizerBuffers buffers = BuffersOf(piece);
-    workers.ParallelFor(piece.segment.count, buffers.param,
-                        [&](int64_t begin, int64_t end) {
-                          OptimizerStep(SkipElements(buffers, begin),
-                                        end - begin, piece.scalars, factor);
-                        });
+    for (int64_t begin = 0; begin < piece.segment.count; begin += kRange) {
+      const int64_t end = std::min(begin + kRange, piece.segment.count);
+      if (end - begin > room) {
+        ranges.push_back(parts.size());
+        room = kRange;
+      }
+      room -= end - begin;
+      parts.push_back({&piece, begin, end});
+    }
     written = piece.segment.offset + piece.segment.count;
   }
   CopyDown(written, elements);
+  ranges.push_back(parts.size());
+  workers.ParallelFor(
+      (std::ssize(ranges) - 1) * kRange, master != nullptr ? master : param,
+      [&](int64_t first, int64_t) {
+        const auto range = static_cast<size_t>(first / kRange);
+        for (size_t i = ranges[range]; i < ranges[range + 1]; ++i) {
+          const auto& [piece, begin, end] = parts[i];
+          OptimizerStep(SkipElements(BuffersOf(*piece), begin), end - begin,
+                        piece->scalars, factor);
+        }
+      },
+      begun);
 }
 
 void UpdateWork::Queue(Device& device, Lane& lane, bool overwritten) const {

@@ -85,8 +85,8 @@ struct UpdateWork {
   // at home.
   void Place(const StateBytes& at);
 
-  // On the host, where the buffers are.
-  void Run(WorkerPool& workers) const;
+  // On the host, where the buffers are. `begun`: of WorkerPool::ParallelFor.
+  void Run(WorkerPool& workers, UniqueFunction<void()>* begun) const;
   // Queues it on the device, where the buffers are: the homes, in which what is
   // not updated follows its master already, unless it was `overwritten`.
   void Queue(Device& device, Lane& lane, bool overwritten) const;

@@ -79,12 +79,15 @@ class ShardStoreFixture : public testing::Test {
   ~ShardStoreFixture() override { Stop(); }
 
   void Open(Executor* executor, int64_t staging_slots = 5,
-            int64_t slots = kShards, int64_t fetch_slots = 0) {
-    OpenShaped(executor, kSlot, slots, {KiB(12), staging_slots}, fetch_slots);
+            int64_t slots = kShards, int64_t fetch_slots = 0,
+            int64_t work_slots = 0) {
+    OpenShaped(executor, kSlot, slots, {KiB(12), staging_slots}, fetch_slots,
+               work_slots);
   }
   // With slots of `slot` bytes for `slots` shards on every tier.
   void OpenShaped(Executor* executor, Bytes slot, int64_t slots,
-                  const SlotClass& staging, int64_t fetch_slots) {
+                  const SlotClass& staging, int64_t fetch_slots,
+                  int64_t work_slots = 0) {
     RankPoolsOptions pools;
     pools.executor = executor;
     pools.device_classes = {{slot, slots}};
@@ -108,6 +111,7 @@ class ShardStoreFixture : public testing::Test {
     options.staging_class = 1;
     options.staging_slots = staging.slots;
     options.fetch_slots = fetch_slots;
+    options.work_slots = work_slots;
     store_ = std::make_unique<ShardStore>(options);
     store_->BeginStep(7);
   }

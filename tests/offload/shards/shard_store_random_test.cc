@@ -12,6 +12,7 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <random>
 #include <span>
@@ -29,6 +30,7 @@
 #include "offload/shards/host_window.h"
 #include "offload/shards/shard_store.h"
 #include "offload/shards/staging_ring.h"
+#include "offload/shards/window_work.h"
 #include "placement/run_event.h"
 #include "tests/offload/shards/shard_store_fixture.h"
 #include "tests/support/aligned_bytes.h"
@@ -55,6 +57,7 @@ class ShardStoreRandomTest : public ShardStoreFixture {
     std::unique_ptr<AlignedBytes> want;
     LoadTicket ticket = {};
     bool cancelled = false;
+    const char* what = "a load";
   };
   struct OpenWindows {
     std::vector<HostWindow> windows;
@@ -67,8 +70,10 @@ class ShardStoreRandomTest : public ShardStoreFixture {
     executor_ = executor;
     random_.seed(seed);
     const int64_t staging = 2 + static_cast<int64_t>(Below(3));
-    Open(executor, staging, kSlotsPerTier);
+    const int64_t own = 2 + static_cast<int64_t>(Below(3));
+    Open(executor, staging + own, kSlotsPerTier, 0, own);
     host_lane_ = std::make_unique<WorkerLane>("host", executor);
+    work_lane_ = std::make_unique<WorkerLane>("work", executor);
     model_.clear();
     for (int c = 0; c < kChunks; ++c) {
       AddFilled(static_cast<Tier>(c / 2), seed + static_cast<uint64_t>(c), c);
@@ -180,6 +185,59 @@ class ShardStoreRandomTest : public ShardStoreFixture {
     if (Below(2) == 0) CloseOne(held_.size() - 1);
   }
 
+  // Work that is picked by its key, on one shard or two.
+  void Work() {
+    WindowWork work;
+    work.key = static_cast<int64_t>(Below(4));
+    struct Part {
+      size_t size;
+      std::byte* copy;  // null: one is added to each byte
+    };
+    std::vector<Part> parts;
+    const size_t count = 1 + Below(2);
+    const size_t first = Below(kChunks);
+    for (size_t i = 0; i < count; ++i) {
+      const size_t c = (first + i) % kChunks;
+      const bool reads = Below(3) == 0;
+      if (writing_[c] || (!reads && readers_[c] > 0)) continue;
+      WindowRequest& request = work.windows.emplace_back();
+      request.chunk = ChunkId(static_cast<int32_t>(c));
+      const ByteRange r = request.range = RandomRange();
+      request.mode = reads ? WindowMode::kRead : WindowMode::kReadWrite;
+      request.cause = RunCause::kOptimizer;
+      Part& part = parts.emplace_back();
+      part.size = static_cast<size_t>(r.size().count());
+      part.copy = nullptr;
+      if (reads) {
+        checks_.push_back(
+            {std::make_unique<AlignedBytes>(r.size()), Copied(c, r)});
+        checks_.back().what = "work";
+        part.copy = checks_.back().got->data();
+      } else {
+        AddOne(model_[c].part(r.begin, r.size()));
+      }
+    }
+    if (parts.empty()) return;
+    work.run = [parts, lane = work_lane_.get(), mutex = &work_mutex_](
+                   std::span<std::byte* const> at, EventSource used) {
+      std::vector<std::byte*> places(at.begin(), at.end());
+      std::lock_guard lock(*mutex);
+      lane->Run([parts, places, used] {
+        for (size_t i = 0; i < parts.size(); ++i) {
+          if (parts[i].copy != nullptr) {
+            std::memcpy(parts[i].copy, places[i], parts[i].size);
+          } else {
+            AddOne(std::span(places[i], parts[i].size));
+          }
+        }
+        used.Complete();
+        return OkStatus();
+      });
+    };
+    store_->QueueWork(std::move(work));
+    ++works_;
+  }
+
   void CloseOne(size_t which) {
     if (held_.empty()) return;
     OpenWindows open = std::move(held_[which]);
@@ -225,7 +283,8 @@ class ShardStoreRandomTest : public ShardStoreFixture {
         ASSERT_TRUE(std::ranges::all_of(
             check.got->span(), [](std::byte b) { return b == std::byte{0}; }));
       } else {
-        ASSERT_TRUE(SameBytes(check.got->span(), check.want->span()));
+        ASSERT_TRUE(SameBytes(check.got->span(), check.want->span()))
+            << check.what;
       }
     }
     checks_.clear();
@@ -253,7 +312,7 @@ class ShardStoreRandomTest : public ShardStoreFixture {
     for (int round = 0; round < rounds; ++round) {
       for (int i = 0; i < 25; ++i) {
         const size_t c = Below(kChunks);
-        switch (Below(9)) {
+        switch (Below(11)) {
           case 0:
           case 1:
             Load(c);
@@ -275,6 +334,10 @@ class ShardStoreRandomTest : public ShardStoreFixture {
           case 8:
             CancelOne();
             break;
+          case 9:
+          case 10:
+            Work();
+            break;
         }
         if (HasFatalFailure()) return;
         ASSERT_LE(store_->staging().here(), store_->staging().slots());
@@ -292,9 +355,11 @@ class ShardStoreRandomTest : public ShardStoreFixture {
   ShufflingExecutor* executor_ = nullptr;
   std::mt19937_64 random_;
   std::unique_ptr<WorkerLane> host_lane_;
-  std::vector<AlignedBytes> model_;  // by chunk
-  std::vector<int> readers_;         // open windows that read, by chunk
-  std::vector<bool> writing_;        // one that writes is open, by chunk
+  std::mutex work_mutex_;
+  std::unique_ptr<WorkerLane> work_lane_;  // queued on under work_mutex_
+  std::vector<AlignedBytes> model_;        // by chunk
+  std::vector<int> readers_;               // open windows that read, by chunk
+  std::vector<bool> writing_;              // one that writes is open, by chunk
   std::vector<OpenWindows> held_;
   std::vector<Check> checks_;
   std::vector<std::unique_ptr<AlignedBytes>> sources_;
@@ -305,6 +370,7 @@ class ShardStoreRandomTest : public ShardStoreFixture {
   int64_t moves_ = 0;
   int64_t refused_ = 0;
   int64_t waits_ = 0;
+  int64_t works_ = 0;
 };
 
 TEST_F(ShardStoreRandomTest, EveryInstructionListReadsWhatWasWrittenLast) {
@@ -318,6 +384,7 @@ TEST_F(ShardStoreRandomTest, EveryInstructionListReadsWhatWasWrittenLast) {
     ASSERT_EQ(failures(), 0) << failure();
     host_lane_.reset();
     store_.reset();
+    work_lane_.reset();
     if (HasFatalFailure()) return;
   }
   // The lists are worth something only while all of it happens.
@@ -325,6 +392,7 @@ TEST_F(ShardStoreRandomTest, EveryInstructionListReadsWhatWasWrittenLast) {
   EXPECT_GT(moves_, 100);
   EXPECT_GT(refused_, 10);
   EXPECT_GT(waits_, 100);
+  EXPECT_GT(works_, 500);
 }
 
 }  // namespace

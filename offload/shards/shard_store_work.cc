@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// Work on windows that begins by urgency. QueueWork finds out, in the order of
+// the calls, where bytes are and what they wait for, and tells shards when the
+// work will be over. So all later calls of the store are ordered behind work
+// that has not begun. What then runs touches no shard.
+//
+// The work's staging is its own. Only work that is ready takes of it, all at
+// once, and gives all back when its own transfers have ended. So no order in
+// which work is picked can make others wait in a circle.
+
+#include <algorithm>
+#include <iterator>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "chunk/base/check.h"
+#include "offload/shards/queued_work.h"
+#include "offload/shards/shard_store.h"
+
+namespace castor {
+namespace {
+
+bool Over(const Event& event) { return event.done(); }
+
+}  // namespace
+
+int64_t ShardStore::StagedOf(std::span<const WindowRequest> windows) const {
+  return std::count_if(
+      windows.begin(), windows.end(),
+      [&](const WindowRequest& request) { return NeedsStaging(request); });
+}
+
+bool ShardStore::QueuesWork(std::span<const WindowRequest> windows) const {
+  return StagedOf(windows) <= std::ssize(work_->slots);
+}
+
+Event ShardStore::QueueWork(WindowWork work) {
+  CASTOR_CHECK(QueuesWork(work.windows));
+  auto queued = std::make_shared<QueuedWork>();
+  queued->work = std::move(work);
+  const EventSource copied;
+  const Event result = copied.event();
+  if (!OthersWait()) {
+    Enlist(queued, copied);
+    return result;
+  }
+  const auto each = [](ShardStore& store, const QueuedWork& those,
+                       void (*call)(ShardStore&, Shard&)) {
+    for (const WindowRequest& request : those.work.windows) {
+      if (request.mode == WindowMode::kScratch) continue;
+      call(store, store.At(request.chunk, request.state));
+    }
+  };
+  each(*this, *queued, [](ShardStore&, Shard& shard) { ++shard.holds; });
+  const Status asked = staging_->Take(
+      0, StagingUse::kWork, [this, each, queued, copied](std::span<Slot>) {
+        Enlist(queued, copied);
+        each(*this, *queued,
+             [](ShardStore& store, Shard& shard) { store.ReleaseHold(shard); });
+      });
+  CASTOR_CHECK(asked.ok());
+  return result;
+}
+
+void ShardStore::Enlist(const std::shared_ptr<QueuedWork>& queued,
+                        const EventSource& copied) {
+  queued->step = step_;
+  std::vector<Event> before;  // what the work waits for
+  std::vector<Event> copies;  // of what is passing
+  for (const WindowRequest& request : queued->work.windows) {
+    WorkLeg& leg = queued->legs.emplace_back(LegOf(request));
+    if (request.mode == WindowMode::kScratch) {
+      before.push_back(request.after);
+      copies.push_back(leg.read.event());
+    } else {
+      Shard& shard = At(request.chunk, request.state);
+      Piece& piece = PieceAt(shard, request.range);
+      if (leg.writes()) {
+        before.push_back(WriteReady(piece));
+        SetWritten(shard, piece, leg.end.event());
+      } else {
+        before.push_back(piece.written);
+        AddReader(piece, leg.end.event());
+      }
+    }
+    if (leg.reads) Count(Describe(leg, /*read=*/true, step_));
+    if (leg.staged && leg.writes()) {
+      Count(Describe(leg, /*read=*/false, step_));
+    }
+  }
+  AllOf(copies).OnDone(
+      [copied](const Status& status) { copied.Complete(status); });
+  if (work_under_way_.size() >= most_under_way_) {
+    std::erase_if(work_under_way_, Over);
+    most_under_way_ = std::max<size_t>(64, 2 * work_under_way_.size());
+  }
+  work_under_way_.push_back(queued->over.event());
+  const int64_t staged = StagedOf(queued->work.windows);
+  if (staged == 0) {
+    AllOf(before).OnDone([this, queued](const Status& status) {
+      BeginWork(queued, {}, status);
+    });
+    return;
+  }
+  work_->picks.Add(
+      queued->work.key, static_cast<size_t>(staged), queued->work.place,
+      AllOf(before),
+      [this, queued](std::span<std::byte*> slots, const Status& status) {
+        BeginWork(queued, slots, status);
+      });
+}
+
+ShardStore::WorkLeg ShardStore::LegOf(const WindowRequest& request) {
+  WorkLeg leg;
+  leg.request = request;
+  leg.staged = NeedsStaging(request);
+  if (request.mode == WindowMode::kScratch) {
+    leg.reads = true;
+    return leg;
+  }
+  Shard& shard = At(request.chunk, request.state);
+  const Piece& piece = PieceAt(shard, request.range);
+  leg.home = shard.home;
+  leg.place = PlaceOf(shard, piece);
+  leg.begin = request.range.begin - piece.range.begin;
+  const bool drive = leg.home == Tier::kNvme;
+  if (drive) leg.drive = options_.pools->nvme_at(leg.place.offset);
+  if (!leg.staged) leg.data = leg.place.data + leg.begin.count();
+  // Part of an extent cannot be written alone, so the rest is read as well.
+  const bool whole = request.range.size() == piece.range.size();
+  leg.reads =
+      leg.staged && (request.mode != WindowMode::kWrite || (drive && !whole));
+  return leg;
+}
+
+RunEvent ShardStore::Describe(const WorkLeg& leg, bool read,
+                              int32_t step) const {
+  const bool drive = leg.home == Tier::kNvme;
+  const Tier away = drive ? Tier::kNvme : Tier::kDevice;
+  RunEvent event = Describe(
+      leg.request.chunk, leg.request.state, read ? away : Tier::kHost,
+      read ? Tier::kHost : away,
+      drive ? leg.place.extent : leg.request.range.size(), leg.request.cause);
+  event.step = step;
+  return event;
+}
+
+void ShardStore::BeginWork(const std::shared_ptr<QueuedWork>& queued,
+                           std::span<std::byte* const> slots,
+                           const Status& ready) {
+  queued->slots.assign(slots.begin(), slots.end());
+  std::vector<Event> arrived;
+  for (WorkLeg& leg : queued->legs) {
+    if (leg.staged) {
+      leg.data = slots.front();
+      slots = slots.subspan(1);
+    }
+    if (!leg.reads) continue;
+    if (ready.ok()) {
+      arrived.push_back(ReadLeg(leg, queued->step));
+      arrived.back().OnDone(
+          [read = leg.read](const Status& status) { read.Complete(status); });
+    } else {
+      leg.read.Complete(ready);
+    }
+    if (leg.home == Tier::kNvme) leg.data += leg.begin.count();
+  }
+  if (!ready.ok()) return EndWork(queued, ready);
+  AllOf(arrived).OnDone([this, queued](const Status& status) {
+    if (!status.ok()) return EndWork(queued, status);
+    std::vector<std::byte*> at;
+    for (const WorkLeg& leg : queued->legs) at.push_back(leg.data);
+    EventSource used;
+    used.event().OnDone(
+        [this, queued](const Status& done) { EndWork(queued, done); });
+    queued->work.run(at, std::move(used));
+  });
+}
+
+Event ShardStore::ReadLeg(const WorkLeg& leg, int32_t step) {
+  const RunEvent event = Describe(leg, /*read=*/true, step);
+  if (leg.home == Tier::kNvme) {
+    return Transfer(leg.drive, leg.data, leg.place.extent, Event(), event);
+  }
+  const std::byte* const from = leg.request.mode == WindowMode::kScratch
+                                    ? leg.request.from
+                                    : leg.place.data + leg.begin.count();
+  std::lock_guard lock(work_->mutex);
+  return Copy(*work_->from_device, leg.data, from, event);
+}
+
+void ShardStore::WriteLeg(const std::shared_ptr<QueuedWork>& queued,
+                          const WorkLeg& leg) {
+  const RunEvent event = Describe(leg, /*read=*/false, queued->step);
+  const auto end = [source = leg.end](const Status& status) {
+    source.Complete(status);
+  };
+  if (leg.home == Tier::kNvme) {
+    Transfer(leg.drive, leg.data - leg.begin.count(), leg.place.extent, Event(),
+             event)
+        .OnDone(end);
+    return;
+  }
+  work_->ups.Add(
+      queued->work.key, 1, PickPlace::kGivesWay, Event(),
+      [this, queued, &leg, event, end](std::span<int> turn, const Status&) {
+        Event copied;
+        {
+          std::lock_guard lock(work_->mutex);
+          copied = Copy(*work_->back_to_device,
+                        leg.place.data + leg.begin.count(), leg.data, event);
+        }
+        copied.OnDone([ups = work_->ups, number = turn[0],
+                       end](const Status& status) mutable {
+          ups.AddTurn(number);
+          end(status);
+        });
+      });
+}
+
+void ShardStore::EndWork(const std::shared_ptr<QueuedWork>& queued,
+                         const Status& status) {
+  std::vector<Event> ends;
+  for (const WorkLeg& leg : queued->legs) {
+    if (leg.request.mode == WindowMode::kScratch) continue;
+    ends.push_back(leg.end.event());
+    if (leg.staged && leg.writes() && status.ok()) {
+      WriteLeg(queued, leg);
+    } else {
+      leg.end.Complete(status);
+    }
+  }
+  AllOf(ends).OnDone([picks = work_->picks, queued](const Status&) mutable {
+    for (std::byte* const slot : queued->slots) picks.AddTurn(slot);
+    queued->over.Complete();
+  });
+}
+
+}  // namespace castor

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_OFFLOAD_SHARDS_WINDOW_WORK_H_
+#define CASTOR_OFFLOAD_SHARDS_WINDOW_WORK_H_
+
+// Work of the host on shards that begins by urgency (lanes/pick_queue.h), and
+// not in the order in which the caller queues such work. Values; made on the
+// owner thread. Part of the shard store (shard_store.h).
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "chunk/base/unique_function.h"
+#include "offload/lanes/event.h"
+#include "offload/lanes/pick_queue.h"
+#include "offload/shards/host_window.h"
+
+namespace castor {
+
+struct WindowWork {
+  std::vector<WindowRequest> windows;  // at most one on a piece of a shard
+  int64_t key = 0;                     // the least is the most urgent
+  PickPlace place = PickPlace::kGivesWay;
+  // Called with the places of the windows' bytes, in the order of `windows`,
+  // once these bytes are there. Completes `used` when the work is over; what
+  // was written then goes home. On any thread. Not called where bytes do not
+  // arrive.
+  UniqueFunction<void(std::span<std::byte* const> at, EventSource used)> run;
+};
+
+}  // namespace castor
+
+#endif  // CASTOR_OFFLOAD_SHARDS_WINDOW_WORK_H_

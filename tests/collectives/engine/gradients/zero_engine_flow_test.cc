@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// Updates in host memory beside a trainer's computing, on a counted clock on
+// which computing and updates alone take time. The chunk with the next use is
+// updated first, so a step takes no longer than its bound.
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/ids.h"
+#include "chunk/base/units.h"
+#include "collectives/communicator.h"
+#include "collectives/in_process_communicator.h"
+#include "collectives/zero_engine.h"
+#include "collectives/zero_options.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "offload/lane.h"
+#include "offload/lanes/event.h"
+#include "offload/lanes/virtual_executor.h"
+#include "offload/twin/simulated_host.h"
+#include "placement/tier_model.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/zero_engine_fixture.h"
+
+namespace castor {
+namespace {
+
+constexpr int kChunks = 128;
+constexpr int64_t kElements = 1024;         // of each, one parameter
+constexpr int64_t kForwardNs = 1'000'000;   // of a chunk
+constexpr int64_t kBackwardNs = 2'000'000;  // of a chunk
+constexpr int64_t kUpdateBytes = 28;        // an element, read and written
+constexpr double kForward = kChunks * kForwardNs;
+constexpr double kBackward = kChunks * kBackwardNs;
+
+enum class Clipping { kNone, kEachStep };
+
+struct FlowCase {
+  Clipping clipping;
+  int percent;  // that updates take of computing
+};
+
+class ZeroEngineFlowTest : public ZeroEngineTest,
+                           public testing::WithParamInterface<FlowCase> {
+ protected:
+  // How long a step takes once steps are alike.
+  double StepNs(double update_ns) {
+    VirtualExecutor time;
+    VirtualParticipant participant(&time);
+    const double bytes = kUpdateBytes * kElements * kChunks;
+    SimulatedHostModel model;
+    model.optimizer = RateModel{static_cast<int64_t>(bytes / update_ns * 1e9)};
+    SimulatedHost host(model, &time);
+    const auto ranks = MakeInProcessWorld(
+        {.executor = &time, .timeout_ns = 0, .clock = &time});
+    ZeroOptions options = Roomy(3);
+    options.executor = &time;
+    options.clock = &time;
+    options.host_passes = &host;
+    options.chunk_size = KiB(4);
+    options.device_budget = KiB(64);
+    if (GetParam().clipping == Clipping::kEachStep) options.clip_norm = 1e-3;
+    std::unique_ptr<ZeroEngine> engine =
+        *ZeroEngine::Create(options, ranks[0].get());
+    std::vector<ParamId> ids;
+    for (int p = 0; p < kChunks; ++p) {
+      ids.push_back(*engine->Register(
+          {"p" + std::to_string(p), {kElements}, DType::kF32}, {}));
+    }
+    EXPECT_THAT(engine->Seal({}), IsOk());
+    WorkerLane lane("compute", &time);
+    const auto compute = [&](int64_t ns) {
+      lane.RunAsync([&time, ns](EventSource source) {
+        time.At(time.NowNs() + ns, [source] { source.Complete(); });
+      });
+    };
+    const auto use = [&](const ParamId& id, int64_t ns) {
+      Result<ParamLease> lease = engine->Acquire(std::span(&id, 1), lane);
+      EXPECT_THAT(lease, IsOk());
+      compute(ns);
+    };
+    std::vector<int64_t> ends;
+    for (int step = 0; step < 6; ++step) {
+      EXPECT_THAT(engine->BeginMicroBatch(true), IsOk());
+      for (const ParamId& id : ids) use(id, kForwardNs);
+      if (GetParam().clipping == Clipping::kNone) {
+        EXPECT_THAT(engine->UpdateEarly(0.1), IsOk());
+      }
+      for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
+        use(*id, kBackwardNs);
+        const Result<void*> grad = engine->Grad(*id, lane);
+        EXPECT_THAT(grad, IsOk());
+        lane.Run([data = static_cast<float*>(*grad)] {
+          std::fill_n(data, kElements, 1.0f);
+          return OkStatus();
+        });
+        EXPECT_THAT(engine->GradReady(*id, lane), IsOk());
+      }
+      lane.Run([&] {
+        ends.push_back(time.NowNs());
+        return OkStatus();
+      });
+      EXPECT_THAT(engine->Step(0.1), IsOk());
+    }
+    EXPECT_THAT(lane.Drain(), IsOk());
+    EXPECT_THAT(engine->Close(), IsOk());
+    return static_cast<double>(ends[5] - ends[3]) / 2;
+  }
+};
+
+TEST_P(ZeroEngineFlowTest, AStepTakesItsBound) {
+  const double update = (kForward + kBackward) * GetParam().percent / 100;
+  const double bound = GetParam().clipping == Clipping::kNone
+                           ? std::max(kForward + kBackward, update)
+                           : kBackward + std::max(kForward, update);
+  EXPECT_LE(StepNs(update), 1.02 * bound);
+}
+
+std::vector<FlowCase> Cases() {
+  std::vector<FlowCase> cases;
+  for (const Clipping clipping : {Clipping::kNone, Clipping::kEachStep}) {
+    for (const int percent : {30, 60, 90, 97, 110, 150, 300}) {
+      cases.push_back({clipping, percent});
+    }
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Updates, ZeroEngineFlowTest,
+                         testing::ValuesIn(Cases()),
+                         [](const testing::TestParamInfo<FlowCase>& info) {
+                           return (info.param.clipping == Clipping::kNone
+                                       ? "Early"
+                                       : "Clipped") +
+                                  std::to_string(info.param.percent);
+                         });
+
+}  // namespace
+}  // namespace castor

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// Work on windows that begins by urgency: QueueWork of a ShardStore.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "chunk/base/ids.h"
+#include "chunk/base/status.h"
+#include "chunk/base/tier.h"
+#include "chunk/base/units.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "offload/lanes/event.h"
+#include "offload/shards/shard_store.h"
+#include "offload/shards/window_work.h"
+#include "placement/run_event.h"
+#include "tests/offload/shards/shard_store_fixture.h"
+#include "tests/support/aligned_bytes.h"
+#include "tests/support/status_matchers.h"
+
+namespace castor {
+namespace {
+
+using testing::ElementsAre;
+
+WindowRequest Whole(ChunkId chunk, WindowMode mode) {
+  WindowRequest request;
+  request.chunk = chunk;
+  request.range = kWhole;
+  request.mode = mode;
+  request.cause = RunCause::kOptimizer;
+  return request;
+}
+
+void Increment(std::byte* data) {
+  for (int64_t i = 0; i < kShard.count(); ++i) {
+    data[i] = static_cast<std::byte>(std::to_integer<int>(data[i]) + 1);
+  }
+}
+
+AlignedBytes Incremented(uint64_t seed, int times = 1) {
+  AlignedBytes bytes = Filled(seed);
+  for (int i = 0; i < times; ++i) Increment(bytes.data());
+  return bytes;
+}
+
+class ShardStoreWorkTest : public EveryHomeTest {
+ protected:
+  using Run =
+      std::function<void(std::span<std::byte* const> at, EventSource used)>;
+
+  Event Queue(int64_t key, std::vector<WindowRequest> windows, Run run) {
+    WindowWork work;
+    work.windows = std::move(windows);
+    work.key = key;
+    work.run = std::move(run);
+    return store_->QueueWork(std::move(work));
+  }
+  // With staging for work of so many windows.
+  void OpenForWork(int64_t slots = 3) {
+    Open(&manual_, 2 + slots, kShards, 0, slots);
+  }
+  // As AddFilled and ExpectHolds, without lanes, which nobody cranks meanwhile.
+  ChunkId AddKnown(uint64_t seed, int32_t chunk = 0) {
+    if (home() != Tier::kDevice) return AddFilled(home(), seed, chunk);
+    const ChunkId id = Add(home(), chunk);
+    std::memcpy(store_->device_data(id, kParam), Filled(seed).data(),
+                static_cast<size_t>(kShard.count()));
+    return id;
+  }
+  void ExpectKnown(ChunkId chunk, const AlignedBytes& want) {
+    if (home() != Tier::kDevice) return ExpectHolds(chunk, want.span());
+    EXPECT_EQ(std::memcmp(store_->device_data(chunk, kParam), want.data(),
+                          static_cast<size_t>(kShard.count())),
+              0);
+  }
+  // Adds one to each byte of the shard, and notes the key.
+  void QueueIncrement(int64_t key, ChunkId chunk) {
+    Queue(key, {Whole(chunk, WindowMode::kReadWrite)},
+          [this, key](std::span<std::byte* const> at, EventSource used) {
+            began_.push_back(key);
+            Increment(at[0]);
+            used.Complete();
+          });
+  }
+
+  std::vector<int64_t> began_;
+};
+
+TEST_P(ShardStoreWorkTest, WhatIsWrittenGoesHomeAndIsCountedOnce) {
+  OpenForWork();
+  const ChunkId chunk = AddKnown(1);
+  const Bytes away = moved(Tier::kHost, home());
+  const Bytes here = moved(home(), Tier::kHost);
+  QueueIncrement(1, chunk);
+  EXPECT_THAT(Crank(store_->written(chunk, kParam)), IsOk());
+  ExpectKnown(chunk, Incremented(1));
+  if (home() == Tier::kHost) return;
+  const Bytes size = home() == Tier::kNvme ? KiB(8) : kShard;
+  EXPECT_EQ(moved(Tier::kHost, home()) - away, size);
+  EXPECT_GE(moved(home(), Tier::kHost) - here, size);
+}
+
+TEST_P(ShardStoreWorkTest, LaterCallsAreOrderedBehindWorkThatHasNotBegun) {
+  OpenForWork();
+  const ChunkId chunk = AddKnown(1);
+  EventSource reader;
+  store_->AddReader(chunk, kParam, reader.event());
+  QueueIncrement(1, chunk);
+  QueueIncrement(2, chunk);
+  AlignedBytes loaded(kShard);
+  const Event load = LoadWhole(chunk, loaded);
+  manual_.RunAll();
+  EXPECT_FALSE(load.done());
+  EXPECT_TRUE(began_.empty());
+  reader.Complete();
+  EXPECT_THAT(Crank(load), IsOk());
+  EXPECT_THAT(began_, ElementsAre(1, 2));
+  EXPECT_TRUE(SameBytes(loaded.span(), Incremented(1, 2).span()));
+}
+
+TEST_P(ShardStoreWorkTest, OfWorkThatIsReadyTheMostUrgentBeginsNext) {
+  if (home() == Tier::kHost) return;  // takes no slot, and begins at once
+  OpenForWork(1);
+  const ChunkId first = AddKnown(1, 0);
+  const ChunkId second = AddKnown(2, 1);
+  const ChunkId third = AddKnown(3, 2);
+  EventSource used;
+  Queue(9, {Whole(first, WindowMode::kReadWrite)},
+        [&](std::span<std::byte* const>, EventSource over) {
+          began_.push_back(9);
+          used.event().OnDone(
+              [over](const Status& status) { over.Complete(status); });
+        });
+  while (began_.empty()) manual_.RunAll();
+  QueueIncrement(5, second);
+  QueueIncrement(2, third);
+  manual_.RunAll();
+  EXPECT_THAT(began_, ElementsAre(9));
+  used.Complete();
+  EXPECT_THAT(Crank(store_->written(second, kParam)), IsOk());
+  EXPECT_THAT(began_, ElementsAre(9, 2, 5));
+}
+
+TEST_P(ShardStoreWorkTest, WorkThatWaitsHoldsNoSlot) {
+  OpenForWork(1);
+  const ChunkId waits = AddKnown(1, 0);
+  const ChunkId ready = AddKnown(2, 1);
+  EventSource reader;
+  store_->AddReader(waits, kParam, reader.event());
+  QueueIncrement(1, waits);
+  QueueIncrement(2, ready);
+  EXPECT_THAT(Crank(store_->written(ready, kParam)), IsOk());
+  EXPECT_THAT(began_, ElementsAre(2));
+  reader.Complete();
+  EXPECT_THAT(Crank(store_->written(waits, kParam)), IsOk());
+  EXPECT_THAT(began_, ElementsAre(2, 1));
+}
+
+TEST_P(ShardStoreWorkTest, WhatPassesIsCopiedAndItsMemoryFreeBeforeTheEnd) {
+  OpenForWork();
+  const ChunkId chunk = AddKnown(1);
+  AlignedBytes gradient = Filled(2);
+  EventSource there;
+  WindowRequest passing = Whole(chunk, WindowMode::kScratch);
+  passing.from = gradient.data();
+  passing.after = there.event();
+  EventSource begun;
+  EventSource go;
+  const Event copied =
+      Queue(1, {passing, Whole(chunk, WindowMode::kWrite)},
+            [&](std::span<std::byte* const> at, EventSource used) {
+              std::vector<std::byte*> places(at.begin(), at.end());
+              begun.Complete();
+              go.event().OnDone([places, used](const Status&) {
+                std::memcpy(places[1], places[0],
+                            static_cast<size_t>(kShard.count()));
+                used.Complete();
+              });
+            });
+  manual_.RunAll();
+  EXPECT_FALSE(copied.done());
+  there.Complete();
+  EXPECT_THAT(Crank(begun.event()), IsOk());
+  EXPECT_TRUE(copied.done());
+  FillRandom(gradient.span(), 9);  // somebody else has the memory now
+  go.Complete();
+  EXPECT_THAT(Crank(store_->written(chunk, kParam)), IsOk());
+  ExpectKnown(chunk, Filled(2));
+}
+
+TEST_P(ShardStoreWorkTest, WhatDoesNotArriveIsNotWorkedOn) {
+  OpenForWork();
+  const ChunkId chunk = AddKnown(1);
+  store_->SetWritten(chunk, kParam, Event::Failed(IoError("lost")));
+  QueueIncrement(1, chunk);
+  EXPECT_THAT(Crank(store_->written(chunk, kParam)),
+              StatusIs(ErrorCode::kIoError));
+  EXPECT_TRUE(began_.empty());
+}
+
+TEST_P(ShardStoreWorkTest, WorkThatTakesMoreSlotsThanItHasIsToldBefore) {
+  OpenForWork(2);
+  const ChunkId chunk = Add(home());
+  const WindowRequest window = Whole(chunk, WindowMode::kReadWrite);
+  const WindowRequest passing = Whole(chunk, WindowMode::kScratch);
+  EXPECT_TRUE(store_->QueuesWork(std::vector{passing, window}));
+  EXPECT_EQ(store_->QueuesWork(std::vector{passing, passing, window}),
+            home() == Tier::kHost);
+  EXPECT_FALSE(store_->QueuesWork(std::vector{passing, passing, passing}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Homes, ShardStoreWorkTest,
+                         testing::Values(Tier::kDevice, Tier::kHost,
+                                         Tier::kNvme),
+                         NameOfHome);
+
+}  // namespace
+}  // namespace castor
