@@ -60,6 +60,8 @@ struct EngineStats {
   int64_t cancelled_gathers = 0;  // of these, taken back before they began
   int64_t reduce_scatters = 0;    // one rank makes none
   int64_t early_updates = 0;      // chunks updated before Step
+  int64_t guesses = 0;            // updates begun before the norm was known
+  int64_t right_guesses = 0;      // of these, whose outcome was taken
   int64_t releases = 0;
   int64_t divergences = 0;
   int64_t stall_ns = 0;  // compute lanes waited for chunks, or their places

@@ -133,6 +133,7 @@ void AddGradients(OptionTable& t, ZeroOptions* o) {
             "of parameters")
       .For(kFlags | kPlanMust);
   t.Switch("borrow_grads", &o->borrow_grads);
+  t.Switch("guess_updates", &o->guess_updates);
   t.Choice("accumulation_order", &o->accumulation, AccumulationOrderName,
            {AccumulationOrder::kEach, AccumulationOrder::kLast})
       .Flag("--accumulation-order",

@@ -15,7 +15,7 @@
 //    "keep_copies": true,
 //    "prefetch": "deadlines", "step_compute_ns": 800000000,
 //    "policy": "planned",
-//    "grad_mode": "separate", "borrow_grads": false,
+//    "grad_mode": "separate", "borrow_grads": false, "guess_updates": false,
 //    "accumulation_order": "each",
 //    "device_budget_bytes": 67108864, "host_budget_bytes": 100663296,
 //    "nvme": [{"directory": "/mnt/nvme0", "size_bytes": 1073741824}],

@@ -310,6 +310,12 @@ class ZeroEngine {
   // a step, and with clipping or loss scaling, for which all gradients have to
   // be known first.
   Status UpdateEarly(double lr);
+  // Lets updates in host memory begin before Step, beside the old states, with
+  // the guess that Step has this rate and neither clips nor skips the step. A
+  // guess that is right is taken at Step, any other dropped: same bits, and
+  // until Step nobody sees new values. Nothing is guessed where budgets leave
+  // no room (ZeroOptions::guess_updates). To be called in each step.
+  Status GuessUpdates(double lr);
 
   // What updates parameters where the options' optimizer is custom: before the
   // first step, and again where it changes. Step then returns when all of its

@@ -144,6 +144,10 @@ struct ZeroOptions {
   // homes. Not in a recorded run, whose trace has each gradient, nor in a
   // forecast, which then tells of more than the run takes.
   bool borrow_grads = false;
+  // Whether updates in host memory may begin before the norm is known
+  // (ZeroEngine::GuessUpdates). What budgets of the host and NVMe leave over
+  // then serves as room for new states beside the old ones.
+  bool guess_updates = false;
   AccumulationOrder accumulation = AccumulationOrder::kEach;
   // Where everything lies, found before (chunk/layout_file.h). It is taken as
   // it is, and Seal refuses to go on where it is not of the parameters

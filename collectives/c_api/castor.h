@@ -354,7 +354,8 @@ CASTOR_API int32_t castor_device_set_allocator(
  * 0, chunk.max_bytes 0, chunk.align_elements 64, chunk.layout "", machine "",
  *   home_limits, home_rules, keep_copies true, policy "auto",
  *   prefetch 3 (or "deadlines"), step_compute_ns 0 (unknown),
- *   grad_mode "separate", borrow_grads false, accumulation_order "each",
+ *   grad_mode "separate", borrow_grads false, guess_updates false,
+ *   accumulation_order "each",
  *   clip_norm 0 (none),
  *   count_norm false, average_micro_batches true, own_lease_ends true,
  *   poison false, optimizer.kind "adamw", optimizer.beta1 0.9,
@@ -534,6 +535,10 @@ CASTOR_API int32_t castor_engine_step(castor_engine* engine, double lr,
                                       castor_step* step);
 /* Lets updates begin before castor_engine_step. */
 CASTOR_API int32_t castor_engine_update_early(castor_engine* engine, double lr);
+/* Lets updates in host memory begin beside the old states, with the guess that
+ * the step has this rate and is neither clipped nor skipped: same bits. */
+CASTOR_API int32_t castor_engine_guess_updates(castor_engine* engine,
+                                               double lr);
 
 enum { CASTOR_OPTIMIZER_STATES = 8 };
 

@@ -17,9 +17,11 @@
 
 namespace castor::internal {
 
-Result<MemoryPlan> EngineMemory::PlanAll(const SealOptions& declared) const {
-  const auto made = [&](const ZeroOptions& options, Bytes device,
+Result<MemoryPlan> EngineMemory::PlanAll(const SealOptions& declared,
+                                         bool spare_places) const {
+  const auto made = [&](ZeroOptions options, Bytes device,
                         const SealOptions& held) {
+    options.guess_updates = options.guess_updates && spare_places;
     SealBudgets budgets = model_->least;
     budgets.device = device;
     return MemoryOf(*model_->layout, model_->sharding, options, budgets,
@@ -133,13 +135,23 @@ Status EngineMemory::WithEnough(const Status& failed) const {
 Status EngineMemory::Build(const SealOptions& declared,
                            const SlabComing& coming, const RankPools* before) {
   grows_ = declared.grow;
-  CASTOR_ASSIGN_OR_RETURN(plan_, PlanAll(declared));
+  CASTOR_ASSIGN_OR_RETURN(plan_, PlanAll(declared, /*spare_places=*/true));
   if (model_->options.dry && model_->options.dry->instant) WidenStaging();
   WarnOfDeadlines();
   RankPoolsOptions asked = PoolsOptions();
   asked.coming = coming;
   asked.before = before;
-  CASTOR_ASSIGN_OR_RETURN(pools_, RankPools::Create(std::move(asked)));
+  Result<std::unique_ptr<RankPools>> made = RankPools::Create(std::move(asked));
+  if (made.status().code() == ErrorCode::kUnavailable &&
+      plan_.spare_bytes != std::array<Bytes, 3>()) {
+    // The machine has less than the budgets say: homes may fit alone.
+    CASTOR_ASSIGN_OR_RETURN(plan_, PlanAll(declared, /*spare_places=*/false));
+    asked = PoolsOptions();
+    asked.coming = coming;
+    asked.before = before;
+    made = RankPools::Create(std::move(asked));
+  }
+  CASTOR_ASSIGN_OR_RETURN(pools_, std::move(made));
   device_lane_ =
       device().MakeLane(fmt::format("rank {} device", model_->comm->rank()),
                         health_->OnFailure());
@@ -184,7 +196,8 @@ RankPoolsOptions EngineMemory::PoolsOptions() const {
   asked.device_budget = options.device_budget - comm->buffer_bytes();
   asked.host_budget = options.host_budget + widened_;
   // As much as is needed: a parked device may come here too.
-  asked.nvme_budget = plan_.home_bytes[TierIndex(Tier::kNvme)];
+  asked.nvme_budget = plan_.home_bytes[TierIndex(Tier::kNvme)] +
+                      plan_.spare_bytes[TierIndex(Tier::kNvme)];
   for (const SlotClass& shape : plan_.device_classes) {
     asked.nvme_budget += RoundUp(shape.slot_bytes, KiB(4)) * shape.slots;
   }

@@ -96,7 +96,8 @@ class EngineMemory {
   void BeginStep(int32_t step);
 
  private:
-  Result<MemoryPlan> PlanAll(const SealOptions& declared) const;
+  Result<MemoryPlan> PlanAll(const SealOptions& declared,
+                             bool spare_places) const;
   void WarnOfDeadlines() const;
   // Of staging, how many slots updates that begin by urgency have alone.
   int64_t UpdateSlots() const;

@@ -12,16 +12,28 @@
 namespace castor::internal {
 
 Event HomePasses::Run(HomePass pass) {
-  const bool on_device = std::all_of(
-      pass.uses.begin(), pass.uses.end(), [&](const HomePass::Use& use) {
-        return memory_.store().home(pass.chunk, use.state) == Tier::kDevice;
-      });
-  if (on_device) return RunOnDevice(pass);
+  if (IsOnDevice(pass)) return RunOnDevice(pass);
   std::vector<Event> copied;
   for (const ShardRange& part : memory_.WithinPieces(pass.chunk, pass.range)) {
     copied.push_back(RunOnHost(pass, part));
   }
   return copied.size() == 1 ? copied.front() : AllOf(copied);
+}
+
+bool HomePasses::IsOnDevice(const HomePass& pass) {
+  return std::all_of(
+      pass.uses.begin(), pass.uses.end(), [&](const HomePass::Use& use) {
+        return memory_.store().home(pass.chunk, use.state) == Tier::kDevice;
+      });
+}
+
+bool HomePasses::RunsAside(const HomePass& pass) {
+  if (IsOnDevice(pass)) return false;
+  const std::vector<ShardRange> parts =
+      memory_.WithinPieces(pass.chunk, pass.range);
+  return std::all_of(parts.begin(), parts.end(), [&](ShardRange part) {
+    return memory_.store().QueuesWork(RequestsOf(pass, part));
+  });
 }
 
 Event HomePasses::RunOnDevice(HomePass& pass) {
@@ -56,8 +68,16 @@ Event HomePasses::RunOnDevice(HomePass& pass) {
 }
 
 Event HomePasses::RunOnHost(HomePass& pass, ShardRange part) {
-  // What the pass works on, together: it never waits for some of it while it
-  // holds the rest.
+  std::vector<WindowRequest> requests = RequestsOf(pass, part);
+  return pass.next_use && memory_.store().QueuesWork(requests)
+             ? RunByUrgency(pass, part, std::move(requests))
+             : RunInTurn(pass, part, requests);
+}
+
+// What the pass works on, together: the pass never waits for some of the
+// windows while it holds the others.
+std::vector<WindowRequest> HomePasses::RequestsOf(const HomePass& pass,
+                                                  ShardRange part) {
   std::vector<WindowRequest> requests;
   requests.reserve(pass.uses.size() + 1);
   const auto want = [&](StateKind state, WindowMode mode) -> WindowRequest& {
@@ -67,18 +87,17 @@ Event HomePasses::RunOnHost(HomePass& pass, ShardRange part) {
     request.range = model_.RangeBytes(pass.chunk, state, part);
     request.mode = mode;
     request.cause = pass.cause;
+    request.aside = pass.aside && mode != WindowMode::kRead;
     return request;
   };
-  const bool passing = pass.passing != nullptr;
-  if (passing) {
+  if (pass.passing != nullptr) {
     WindowRequest& grad = want(StateKind::kGrad, WindowMode::kScratch);
+    grad.aside = false;
     grad.from = pass.passing->data + grad.range.begin.count();
     grad.after = pass.passing->ready;
   }
   for (const auto& [state, mode] : pass.uses) want(state, mode);
-  return pass.next_use && memory_.store().QueuesWork(requests)
-             ? RunByUrgency(pass, part, std::move(requests))
-             : RunInTurn(pass, part, requests);
+  return requests;
 }
 
 Event HomePasses::RunInTurn(HomePass& pass, ShardRange part,
@@ -134,20 +153,27 @@ Event HomePasses::RunByUrgency(HomePass& pass, ShardRange part,
     std::shared_ptr<RunEvent> event;  // null: not recorded
     const EngineRecord* record;
     HostPasses* passes;
+    WorkDropped dropped;
   };
-  auto queued = std::make_shared<Queued>(Queued{
-      pass.on_host(part), pass.kind, requests,
-      NoteUpdate(pass, part, /*on_device=*/false), &record_, &host_passes()});
+  auto queued = std::make_shared<Queued>(
+      Queued{pass.on_host(part), pass.kind, requests,
+             NoteUpdate(pass, part, /*on_device=*/false), &record_,
+             &host_passes(), pass.dropped});
   Count(pass.chunk, pass.kind, queued->work.traffic);
   const auto run_on =
-      [queued](Lane& lane, std::span<std::byte* const> at,
+      [queued](Lane& lane, std::span<const WorkBytes> at,
                const std::shared_ptr<UniqueFunction<void()>>& next) -> Event {
+    if (queued->dropped != nullptr && *queued->dropped) return Event();
     StateBytes bytes;
     if (queued->passes->overlap()) bytes.begun = next.get();
     for (size_t i = 0; i < at.size(); ++i) {
       const WindowRequest& window = queued->windows[i];
-      (window.mode == WindowMode::kScratch ? bytes.passing
-                                           : bytes.of(window.state)) = at[i];
+      if (window.mode == WindowMode::kScratch) {
+        bytes.passing = at[i].data;
+        continue;
+      }
+      bytes.of(window.state) = at[i].data;
+      if (at[i].to != at[i].data) bytes.aside(window.state) = at[i].to;
     }
     if (queued->event != nullptr) queued->record->Begin(lane, queued->event);
     queued->passes->Queue(lane, queued->kind, queued->work.traffic,
@@ -162,8 +188,9 @@ Event HomePasses::RunByUrgency(HomePass& pass, ShardRange part,
   work.windows = std::move(requests);
   work.key = *pass.next_use;
   work.place = pass.place;
+  work.dropped = pass.dropped;
   struct Arrival {
-    std::vector<std::byte*> at;
+    std::vector<WorkBytes> at;
     EventSource used;
     EventSource arrived;
   };
@@ -187,7 +214,7 @@ Event HomePasses::RunByUrgency(HomePass& pass, ShardRange part,
               used.Complete(done);
             });
       });
-  work.run = [arrival](std::span<std::byte* const> at, EventSource used) {
+  work.run = [arrival](std::span<const WorkBytes> at, EventSource used) {
     arrival->at.assign(at.begin(), at.end());
     arrival->used = std::move(used);
     arrival->arrived.Complete();

@@ -27,6 +27,7 @@
 #include "offload/lane.h"
 #include "offload/lanes/event.h"
 #include "offload/shards/host_window.h"
+#include "offload/shards/window_work.h"
 #include "placement/run_event.h"
 #include "placement/state_kind.h"
 
@@ -49,6 +50,13 @@ class StateBytes {
   std::byte* of(StateKind state) const {
     return states_[static_cast<size_t>(state)];
   }
+  // Where new bytes go, of a pass that leaves the old ones; else null.
+  std::byte*& aside(StateKind state) {
+    return aside_[static_cast<size_t>(state)];
+  }
+  std::byte* aside(StateKind state) const {
+    return aside_[static_cast<size_t>(state)];
+  }
   std::byte* passing = nullptr;  // of a PassingGrad
   // To be called once workers have no range of the pass left to begin
   // (WorkerPool); null: nobody asks.
@@ -56,6 +64,7 @@ class StateBytes {
 
  private:
   std::array<std::byte*, kStateKinds> states_ = {};
+  std::array<std::byte*, kStateKinds> aside_ = {};
 };
 
 struct HomePass {
@@ -76,6 +85,9 @@ struct HomePass {
   // runs in its turn on the host's lane.
   std::optional<int64_t> next_use;
   PickPlace place = PickPlace::kGivesWay;
+  // Of a pass by urgency that writes into spare places of shards.
+  bool aside = false;
+  WorkDropped dropped = nullptr;  // null: its outcome is wanted
   std::vector<Use> uses;
   const PassingGrad* passing = nullptr;  // null: the pass has none
   // Queues the pass on the device's lane.
@@ -96,8 +108,12 @@ class HomePasses {
   // Queues the pass in either place, behind all that it has to wait for.
   // Returns when what is passing may be reused.
   Event Run(HomePass pass);
+  // Whether the pass may write aside: the host makes it, by urgency.
+  bool RunsAside(const HomePass& pass);
 
  private:
+  bool IsOnDevice(const HomePass& pass);
+  std::vector<WindowRequest> RequestsOf(const HomePass& pass, ShardRange part);
   Event RunOnDevice(HomePass& pass);
   // `part`: within one piece of each state.
   Event RunOnHost(HomePass& pass, ShardRange part);

@@ -225,6 +225,8 @@ EngineStats ZeroEngine::Parts::stats() const {
   stats.exchange = comm.buffer_bytes();
   stats.engine_copies = reducer.copies();
   stats.early_updates = optimizer.early_updates();
+  stats.guesses = optimizer.guesses().begun();
+  stats.right_guesses = optimizer.guesses().committed();
   stats.reduce_scatters = reducer.reduce_scatters();
   const ChunkLayout& layout = *base.model.layout;
   stats.chunks = static_cast<int64_t>(layout.chunks().size());

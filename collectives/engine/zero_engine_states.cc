@@ -67,12 +67,14 @@ Status ZeroEngine::SetUpdate(UpdateFunction update) {
 
 Status ZeroEngine::SetLearningRate(std::string_view group, double lr) {
   CASTOR_RETURN_IF_ERROR(parts_->optimizer.RequireNotEarly("rates"));
+  parts_->optimizer.guesses().DropAll();
   return parts_->base.scalars.groups.SetLearningRate(group, lr);
 }
 
 Status ZeroEngine::SetHyperParameters(std::string_view group,
                                       const HyperParameters& numbers) {
   CASTOR_RETURN_IF_ERROR(parts_->optimizer.RequireNotEarly("hyper-parameters"));
+  parts_->optimizer.guesses().DropAll();
   return parts_->base.scalars.groups.SetHyperParameters(group, numbers);
 }
 

@@ -45,6 +45,8 @@ Status ZeroEngine::BeginMicroBatch(bool last) {
     parts_->reducer.EndMicroBatch();
   }
   parts_->late.BeginMicroBatch();
+  // More is added to the gradients that guesses were of.
+  parts_->optimizer.guesses().DropAll();
   progress.ending_moment = -1;  // of a step that failed
   if (progress.micro_batches++ == 0) {
     progress.begin_ns = model.options.clock->NowNs();
@@ -181,6 +183,13 @@ Status ZeroEngine::UpdateEarly(double lr) {
   CASTOR_RETURN_IF_ERROR(CheckLearningRate(lr));
   CASTOR_RETURN_IF_ERROR(parts_->optimizer.RequireUpdate());
   return parts_->optimizer.BeginEarly(lr);
+}
+
+Status ZeroEngine::GuessUpdates(double lr) {
+  CASTOR_RETURN_IF_ERROR(parts_->Told(parts_->base.rules.RequireSealed()));
+  CASTOR_RETURN_IF_ERROR(CheckLearningRate(lr));
+  parts_->optimizer.guesses().Allow(lr);
+  return OkStatus();
 }
 
 Status ZeroEngine::FinishGradients() {

@@ -55,6 +55,8 @@ struct MemoryPlanInput {
   bool whole_grads = false;
   // A gradient takes the place of the parameters that are in use: no slot.
   bool grads_in_place = false;
+  // Host memory and NVMe that are left over become spare places of states.
+  bool spare_places = false;
   // The optimizer's update takes whole parameters: no shard is moved in pieces.
   bool whole_updates = false;
   SealOptions declared;
@@ -72,6 +74,9 @@ struct StatePlace {
   Bytes bytes;  // 0: the state does not exist
   Tier home = Tier::kHost;
   int32_t slot_class = -1;  // of its home's pool
+  // Of spare places (ShardStore::TakeAside): of its home's pool, of the host's
+  // where its home is the device; -1: there are none.
+  int32_t spare_class = -1;
 };
 
 struct MemoryPlan {
@@ -90,8 +95,9 @@ struct MemoryPlan {
   int64_t fetch_slots = 0;  // of these, for fetches alone
   // Larger shards move in pieces of so many elements; 0: none does.
   Elements piece{0};
-  std::array<Bytes, 3> home_bytes;  // by TierIndex
-  StaticPlacement placement;        // the same homes as in `states`, and names
+  std::array<Bytes, 3> home_bytes;   // by TierIndex
+  std::array<Bytes, 3> spare_bytes;  // of spare places, likewise
+  StaticPlacement placement;         // the same homes as in `states`, and names
   // Links that fetches pass and `machine` does not know (fetch_costs.h).
   std::string unknown_links;
 };

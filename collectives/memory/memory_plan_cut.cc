@@ -79,6 +79,67 @@ std::array<StatePlace, kStateKinds> PlacesOf(const SlotNeeds& needs,
   return places;
 }
 
+// Adds spare places of what updates in host memory write, for as many chunks as
+// budgets leave room for: of the last ones first, whose gradients come first.
+void AddSparePlaces(const SlotNeeds& needs,
+                    const std::vector<ChunkHomes>& homes, Bytes staging,
+                    MemoryPlan& plan) {
+  const MemoryPlanInput& input = needs.input();
+  std::array<Bytes, 3> left;
+  left[1] = input.host_budget - staging - SlotsBytes(plan.host_classes);
+  if (input.nvme_budget) {
+    left[2] = *input.nvme_budget - SlotsBytes(plan.nvme_classes);
+  }
+  const auto classes = [&](Tier tier) -> std::vector<SlotClass>& {
+    return tier == Tier::kNvme ? plan.nvme_classes : plan.host_classes;
+  };
+  struct Spare {
+    size_t state;
+    Tier tier;
+    Bytes bytes;
+  };
+  const auto spares_of = [&](size_t c) {
+    std::vector<Spare> spares;
+    bool on_host = false;
+    for (size_t k = 0; k < kStateKinds; ++k) {
+      const StatePlace& place = plan.states[c][k];
+      if (place.bytes == Bytes(0)) continue;
+      on_host |= place.home != Tier::kDevice;
+      if (static_cast<StateKind>(k) == StateKind::kGrad) continue;
+      spares.push_back({k,
+                        place.home == Tier::kDevice ? Tier::kHost : place.home,
+                        needs.shapes()[c].host_bytes[k]});
+    }
+    const bool updated = needs.trainable(c) && on_host;
+    return updated ? spares : std::vector<Spare>();
+  };
+  for (size_t c = homes.size(); c-- > 0;) {
+    const std::vector<Spare> spares = spares_of(c);
+    std::array<Bytes, 3> takes;
+    for (const Spare& spare : spares)
+      takes[TierIndex(spare.tier)] += spare.bytes;
+    if (takes[1] > left[1] || takes[2] > left[2]) break;
+    for (const Spare& spare : spares) {
+      AddSlots(classes(spare.tier), 0, spare.bytes, 1);
+      left[TierIndex(spare.tier)] -= spare.bytes;
+      plan.spare_bytes[TierIndex(spare.tier)] += spare.bytes;
+    }
+  }
+  // Which chunk takes a place is found out when its gradient is there.
+  for (size_t c = 0; c < homes.size(); ++c) {
+    for (const Spare& spare : spares_of(c)) {
+      const std::vector<SlotClass>& those = classes(spare.tier);
+      const auto fits =
+          std::find_if(those.begin(), those.end(), [&](const SlotClass& shape) {
+            return shape.slot_bytes == spare.bytes;
+          });
+      if (fits == those.end()) continue;
+      plan.states[c][spare.state].spare_class =
+          static_cast<int32_t>(fits - those.begin());
+    }
+  }
+}
+
 }  // namespace
 
 MemoryPlan CutIntoSlots(const SlotNeeds& needs,
@@ -143,6 +204,9 @@ MemoryPlan CutIntoSlots(const SlotNeeds& needs,
   if (needs.norm_bytes() > Bytes(0)) {
     plan.norm_class = static_cast<int32_t>(plan.device_classes.size());
     plan.device_classes.push_back({needs.norm_bytes(), 1});
+  }
+  if (input.spare_places) {
+    AddSparePlaces(needs, homes, staging.slot_bytes * staging.slots, plan);
   }
   if (staging.slots > 0) {
     plan.staging_class = static_cast<int32_t>(plan.host_classes.size());

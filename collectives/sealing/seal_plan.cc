@@ -59,6 +59,10 @@ MemoryPlanInput InputOf(const ChunkLayout& layout, const Sharding& sharding,
   input.prefetch = options.prefetch;
   input.step_compute_ns = options.step_compute_ns;
   input.whole_updates = UpdatesWhole(options);
+  // A program's update writes over its states.
+  input.spare_places = options.guess_updates &&
+                       options.optimizer.kind != OptimizerKind::kCustom &&
+                       options.grad_mode == GradMode::kSeparate;
   input.declared = declared;
   input.bindings.assign(bindings.begin(), bindings.end());
   input.machine = options.machine;

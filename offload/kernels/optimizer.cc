@@ -77,9 +77,14 @@ void UpdateElement(const OptimizerBuffers& b, int64_t i, int moments,
   }
   const uint32_t chance = StochasticBits(
       b.rounding.key, static_cast<uint64_t>(b.rounding.first_element + i));
-  if (moments > 0) StoreMoment(m, b, chance & 0xFFFF, b.exp_avg, i);
-  if (moments > 1) StoreMoment(v, b, chance >> 16, b.exp_avg_sq, i);
-  b.param[i] = WithCanonicalNaN(p);
+  const bool aside = b.new_param != nullptr;
+  if (moments > 0) {
+    StoreMoment(m, b, chance & 0xFFFF, aside ? b.new_exp_avg : b.exp_avg, i);
+  }
+  if (moments > 1) {
+    StoreMoment(v, b, chance >> 16, aside ? b.new_exp_avg_sq : b.exp_avg_sq, i);
+  }
+  (aside ? b.new_param : b.param)[i] = WithCanonicalNaN(p);
   if (b.low == nullptr) return;
   if (b.low_dtype == DType::kF16) {
     static_cast<Float16*>(b.low)[i].bits = FloatToFloat16(p);
@@ -163,6 +168,10 @@ OptimizerBuffers SkipElements(const OptimizerBuffers& buffers, int64_t count) {
   rest.param = buffers.param + count;
   rest.exp_avg = Ahead(buffers.exp_avg, buffers.moment_dtype, count);
   rest.exp_avg_sq = Ahead(buffers.exp_avg_sq, buffers.moment_dtype, count);
+  if (buffers.new_param != nullptr) rest.new_param = buffers.new_param + count;
+  rest.new_exp_avg = Ahead(buffers.new_exp_avg, buffers.moment_dtype, count);
+  rest.new_exp_avg_sq =
+      Ahead(buffers.new_exp_avg_sq, buffers.moment_dtype, count);
   rest.rounding.first_element += count;
   rest.low = Ahead(buffers.low, buffers.low_dtype, count);
   return rest;

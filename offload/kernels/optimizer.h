@@ -49,6 +49,11 @@ struct OptimizerBuffers {
   // looked at.
   void* exp_avg = nullptr;
   void* exp_avg_sq = nullptr;
+  // Where new values go, all of them or none; null: over the old ones. On the
+  // host alone.
+  float* new_param = nullptr;
+  void* new_exp_avg = nullptr;
+  void* new_exp_avg_sq = nullptr;
   DType moment_dtype = DType::kF32;  // kF32 or kBF16
   MomentRounding rounding = {};
   // Where the low-precision parameter goes; null when the parameter is fp32.

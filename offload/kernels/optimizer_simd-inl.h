@@ -112,9 +112,15 @@ HWY_INLINE int64_t UpdateVectors(const OptimizerBuffers& buffers, int64_t count,
   void* const low = buffers.low;
   const DType low_dtype = buffers.low_dtype;
   const auto* const grad = static_cast<const Grad*>(buffers.grad);
-  float* const param = buffers.param;
-  auto* const exp_avg = static_cast<Moment*>(buffers.exp_avg);
-  auto* const exp_avg_sq = static_cast<Moment*>(buffers.exp_avg_sq);
+  const float* const param = buffers.param;
+  const auto* const exp_avg = static_cast<const Moment*>(buffers.exp_avg);
+  const auto* const exp_avg_sq = static_cast<const Moment*>(buffers.exp_avg_sq);
+  const bool aside = buffers.new_param != nullptr;
+  float* const new_param = aside ? buffers.new_param : buffers.param;
+  auto* const new_exp_avg =
+      static_cast<Moment*>(aside ? buffers.new_exp_avg : buffers.exp_avg);
+  auto* const new_exp_avg_sq =
+      static_cast<Moment*>(aside ? buffers.new_exp_avg_sq : buffers.exp_avg_sq);
 
   int64_t i = 0;
   for (; i + step <= count; i += step) {
@@ -136,13 +142,13 @@ HWY_INLINE int64_t UpdateVectors(const OptimizerBuffers& buffers, int64_t count,
     }
     if constexpr (Rule::kMoments >= 1) {
       StoreMoment(d, m, rounding.stochastic,
-                  hn::And(chance, hn::Set(d32, 0xFFFF)), exp_avg + i);
+                  hn::And(chance, hn::Set(d32, 0xFFFF)), new_exp_avg + i);
     }
     if constexpr (Rule::kMoments >= 2) {
       StoreMoment(d, v, rounding.stochastic, hn::ShiftRight<16>(chance),
-                  exp_avg_sq + i);
+                  new_exp_avg_sq + i);
     }
-    StoreRounded(d, p, param + i);
+    StoreRounded(d, p, new_param + i);
     StoreLow(d, p, low_dtype, low, i);
   }
   return i;

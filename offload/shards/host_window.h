@@ -43,6 +43,8 @@ struct WindowRequest {
   ByteRange range;  // of kScratch: its size is how much is copied
   WindowMode mode = WindowMode::kRead;
   RunCause cause = RunCause::kNone;
+  // Of work (window_work.h): new bytes go into the shard's spare place.
+  bool aside = false;
   // Of kScratch: what is copied, once `after` is done.
   const std::byte* from = nullptr;
   Event after = {};

@@ -32,10 +32,14 @@ struct ShardStore::WorkLeg {
   Tier home = Tier::kDevice;  // of kScratch: where it comes from
   Place place;
   RankPools::NvmePlace drive;
-  Bytes begin;  // of the range in its piece
+  RankPools::NvmePlace drive_to;  // where new bytes go
+  Bytes begin;                    // of the range in its piece
   bool staged = false;
-  bool reads = false;         // before the work
+  bool reads = false;        // before the work
+  bool drive_write = false;  // of the extent, behind the work
+  bool device_write = false;
   std::byte* data = nullptr;  // of the range, in host memory
+  std::byte* to = nullptr;    // of its new bytes; null: the same
   EventSource read;
   EventSource end;
 

@@ -170,6 +170,19 @@ class ShardStore {
   // Whether such work has staging enough of its own.
   bool QueuesWork(std::span<const WindowRequest> windows) const;
 
+  // A shard may have a spare place beside its home, which work fills while the
+  // home keeps its bytes (WindowRequest::aside): a slot of `slot_class` of its
+  // home's tier, or of host memory where its home is the device. TierFull where
+  // none is free. REQUIRES: it has none.
+  Status TakeAside(ChunkId chunk, StateKind state, int32_t slot_class);
+  // Makes the new bytes those of the shard: its spare place is its home from
+  // now on, and the old one goes back; or they are copied to the device. Of a
+  // shard whose home is not the device all bytes are new. REQUIRES: a spare
+  // place, whose work is queued.
+  void CommitAside(ChunkId chunk, StateKind state);
+  // Gives the spare place back, and the new bytes up.
+  void DropAside(ChunkId chunk, StateKind state);
+
   // Makes `to` the shard's home, and gives the old slot back. The new slot is
   // of `slot_class`, if the caller names a class. Else the store picks the
   // smallest class that holds the shard, of classes with a free slot first.
@@ -235,6 +248,16 @@ class ShardStore {
 
  private:
   struct PendingMove;
+  // New bytes beside a home.
+  struct Aside {
+    Tier tier = Tier::kHost;
+    Slot slot;
+    struct Part {
+      ByteRange range;  // of the shard, within one piece
+      Event written;
+    };
+    std::vector<Part> parts;
+  };
   struct Piece {
     ByteRange range;  // of the shard
     Event written;
@@ -252,6 +275,7 @@ class ShardStore {
     int holds = 0;         // windows and waiting requests: it may not move
     int32_t vacated = -1;  // class of the slot that it gave back meanwhile
     std::shared_ptr<PendingMove> move;  // null: none
+    std::unique_ptr<Aside> aside;       // null: none
   };
   // Where a piece's bytes are, for work queued while they are there.
   struct Place {
@@ -265,6 +289,9 @@ class ShardStore {
   const Shard& At(ChunkId chunk, StateKind state) const;
   // The piece that has all of the range.
   static Piece& PieceAt(Shard& shard, ByteRange range);
+  static const Piece& PieceAt(const Shard& shard, ByteRange range) {
+    return PieceAt(const_cast<Shard&>(shard), range);
+  }
   static Place PlaceOf(const Shard& shard, const Piece& piece);
   static Place PlaceIn(Tier tier, const Slot& slot, const Piece& piece);
   static Event Written(const Shard& shard);
@@ -317,12 +344,15 @@ class ShardStore {
   void Enlist(const std::shared_ptr<QueuedWork>& queued,
               const EventSource& copied);
   WorkLeg LegOf(const WindowRequest& request);
+  void EnlistLeg(WorkLeg& leg, std::vector<Event>& before);
   RunEvent Describe(const WorkLeg& leg, bool read, int32_t step) const;
   void BeginWork(const std::shared_ptr<QueuedWork>& queued,
                  std::span<std::byte* const> slots, const Status& ready);
   Event ReadLeg(const WorkLeg& leg, int32_t step);
   void WriteLeg(const std::shared_ptr<QueuedWork>& queued, const WorkLeg& leg);
   void EndWork(const std::shared_ptr<QueuedWork>& queued, const Status& status);
+  // Of CommitAside, to the device.
+  void CopyAside(ChunkId chunk, StateKind state, const Aside& aside);
   // Of Move.
   Result<int32_t> ClassFor(Tier to, const Shard& shard) const;
   void AdvanceMove(const std::shared_ptr<PendingMove>& move);

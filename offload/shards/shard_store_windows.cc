@@ -11,8 +11,10 @@
 namespace castor {
 
 bool ShardStore::NeedsStaging(const WindowRequest& request) const {
-  return request.mode == WindowMode::kScratch ||
-         At(request.chunk, request.state).home != Tier::kHost;
+  if (request.mode == WindowMode::kScratch) return true;
+  const Tier home = At(request.chunk, request.state).home;
+  // A spare place beside the device is host memory.
+  return request.aside ? home == Tier::kNvme : home != Tier::kHost;
 }
 
 HostWindow ShardStore::OpenWindow(ChunkId chunk, StateKind state,

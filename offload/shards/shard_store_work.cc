@@ -25,6 +25,10 @@ namespace {
 
 bool Over(const Event& event) { return event.done(); }
 
+bool IsDropped(const WindowWork& work) {
+  return work.dropped != nullptr && *work.dropped;
+}
+
 }  // namespace
 
 int64_t ShardStore::StagedOf(std::span<const WindowRequest> windows) const {
@@ -34,7 +38,16 @@ int64_t ShardStore::StagedOf(std::span<const WindowRequest> windows) const {
 }
 
 bool ShardStore::QueuesWork(std::span<const WindowRequest> windows) const {
-  return StagedOf(windows) <= std::ssize(work_->slots);
+  if (StagedOf(windows) > std::ssize(work_->slots)) return false;
+  // The rest of an extent would be old in a spare place.
+  return std::all_of(windows.begin(), windows.end(),
+                     [&](const WindowRequest& request) {
+                       if (!request.aside) return true;
+                       const Shard& shard = At(request.chunk, request.state);
+                       return shard.home != Tier::kNvme ||
+                              PieceAt(shard, request.range).range.size() ==
+                                  request.range.size();
+                     });
 }
 
 Event ShardStore::QueueWork(WindowWork work) {
@@ -76,18 +89,10 @@ void ShardStore::Enlist(const std::shared_ptr<QueuedWork>& queued,
       before.push_back(request.after);
       copies.push_back(leg.read.event());
     } else {
-      Shard& shard = At(request.chunk, request.state);
-      Piece& piece = PieceAt(shard, request.range);
-      if (leg.writes()) {
-        before.push_back(WriteReady(piece));
-        SetWritten(shard, piece, leg.end.event());
-      } else {
-        before.push_back(piece.written);
-        AddReader(piece, leg.end.event());
-      }
+      EnlistLeg(leg, before);
     }
     if (leg.reads) Count(Describe(leg, /*read=*/true, step_));
-    if (leg.staged && leg.writes()) {
+    if (leg.drive_write || leg.device_write) {
       Count(Describe(leg, /*read=*/false, step_));
     }
   }
@@ -113,6 +118,24 @@ void ShardStore::Enlist(const std::shared_ptr<QueuedWork>& queued,
       });
 }
 
+void ShardStore::EnlistLeg(WorkLeg& leg, std::vector<Event>& before) {
+  const WindowRequest& request = leg.request;
+  Shard& shard = At(request.chunk, request.state);
+  Piece& piece = PieceAt(shard, request.range);
+  if (request.aside) {
+    before.push_back(piece.written);
+    before.push_back(shard.aside->slot.free_after);
+    AddReader(piece, leg.end.event());
+    shard.aside->parts.push_back({request.range, leg.end.event()});
+  } else if (leg.writes()) {
+    before.push_back(WriteReady(piece));
+    SetWritten(shard, piece, leg.end.event());
+  } else {
+    before.push_back(piece.written);
+    AddReader(piece, leg.end.event());
+  }
+}
+
 ShardStore::WorkLeg ShardStore::LegOf(const WindowRequest& request) {
   WorkLeg leg;
   leg.request = request;
@@ -127,12 +150,25 @@ ShardStore::WorkLeg ShardStore::LegOf(const WindowRequest& request) {
   leg.place = PlaceOf(shard, piece);
   leg.begin = request.range.begin - piece.range.begin;
   const bool drive = leg.home == Tier::kNvme;
-  if (drive) leg.drive = options_.pools->nvme_at(leg.place.offset);
-  if (!leg.staged) leg.data = leg.place.data + leg.begin.count();
+  if (drive) {
+    leg.drive = leg.drive_to = options_.pools->nvme_at(leg.place.offset);
+  }
+  if (leg.home == Tier::kHost) leg.data = leg.place.data + leg.begin.count();
   // Part of an extent cannot be written alone, so the rest is read as well.
   const bool whole = request.range.size() == piece.range.size();
-  leg.reads =
-      leg.staged && (request.mode != WindowMode::kWrite || (drive && !whole));
+  leg.reads = leg.home != Tier::kHost &&
+              (request.mode != WindowMode::kWrite || (drive && !whole));
+  leg.drive_write = drive && leg.writes();
+  leg.device_write = leg.home == Tier::kDevice && leg.writes();
+  if (!request.aside) return leg;
+  const Place place = PlaceIn(shard.aside->tier, shard.aside->slot, piece);
+  if (drive) {
+    leg.drive_to = options_.pools->nvme_at(place.offset);
+    return leg;
+  }
+  leg.to = place.data + leg.begin.count();
+  if (leg.home == Tier::kDevice) leg.data = leg.to;
+  leg.device_write = false;  // when it is committed
   return leg;
 }
 
@@ -152,6 +188,9 @@ void ShardStore::BeginWork(const std::shared_ptr<QueuedWork>& queued,
                            std::span<std::byte* const> slots,
                            const Status& ready) {
   queued->slots.assign(slots.begin(), slots.end());
+  if (ready.ok() && IsDropped(queued->work)) {
+    return EndWork(queued, ready);  // which has nothing that passes
+  }
   std::vector<Event> arrived;
   for (WorkLeg& leg : queued->legs) {
     if (leg.staged) {
@@ -166,13 +205,17 @@ void ShardStore::BeginWork(const std::shared_ptr<QueuedWork>& queued,
     } else {
       leg.read.Complete(ready);
     }
-    if (leg.home == Tier::kNvme) leg.data += leg.begin.count();
+    if (leg.staged && leg.home == Tier::kNvme) leg.data += leg.begin.count();
   }
   if (!ready.ok()) return EndWork(queued, ready);
   AllOf(arrived).OnDone([this, queued](const Status& status) {
-    if (!status.ok()) return EndWork(queued, status);
-    std::vector<std::byte*> at;
-    for (const WorkLeg& leg : queued->legs) at.push_back(leg.data);
+    if (!status.ok() || IsDropped(queued->work)) {
+      return EndWork(queued, status);
+    }
+    std::vector<WorkBytes> at;
+    for (const WorkLeg& leg : queued->legs) {
+      at.push_back({leg.data, leg.to != nullptr ? leg.to : leg.data});
+    }
     EventSource used;
     used.event().OnDone(
         [this, queued](const Status& done) { EndWork(queued, done); });
@@ -199,8 +242,8 @@ void ShardStore::WriteLeg(const std::shared_ptr<QueuedWork>& queued,
     source.Complete(status);
   };
   if (leg.home == Tier::kNvme) {
-    Transfer(leg.drive, leg.data - leg.begin.count(), leg.place.extent, Event(),
-             event)
+    Transfer(leg.drive_to, leg.data - leg.begin.count(), leg.place.extent,
+             Event(), event)
         .OnDone(end);
     return;
   }
@@ -224,10 +267,11 @@ void ShardStore::WriteLeg(const std::shared_ptr<QueuedWork>& queued,
 void ShardStore::EndWork(const std::shared_ptr<QueuedWork>& queued,
                          const Status& status) {
   std::vector<Event> ends;
+  const bool writes = status.ok() && !IsDropped(queued->work);
   for (const WorkLeg& leg : queued->legs) {
     if (leg.request.mode == WindowMode::kScratch) continue;
     ends.push_back(leg.end.event());
-    if (leg.staged && leg.writes() && status.ok()) {
+    if (writes && (leg.drive_write || leg.device_write)) {
       WriteLeg(queued, leg);
     } else {
       leg.end.Complete(status);

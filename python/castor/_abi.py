@@ -58,7 +58,8 @@ lib = _load()
 IN_PYTHON = {
     "castor_engine_abandon": "optimizer.zero_grad()", "castor_engine_begin_micro_batch": "a forward", "castor_engine_clip_gradients": "clip_grad_norm_",
     "castor_engine_close": "the end of the model", "castor_engine_finish_gradients": "reading p.grad", "castor_engine_finish_save": "the next castor.save",
-    "castor_engine_give_grads": "loss.backward()", "castor_engine_grad": "loss.backward()", "castor_engine_load": "castor.load", "castor_engine_park": "castor.sleep(model)",
+    "castor_engine_give_grads": "loss.backward()", "castor_engine_grad": "loss.backward()", "castor_engine_guess_updates": "loss.backward()",
+    "castor_engine_load": "castor.load", "castor_engine_park": "castor.sleep(model)",
     "castor_engine_reseal": "other budgets", "castor_engine_resume": "castor.wake(model)", "castor_engine_save": "castor.save", "castor_engine_seal": "castor.wrap",
     "castor_engine_set_loss_scale": "setting the loss scale", "castor_engine_set_update": "castor.wrap", "castor_engine_set_updates": "optimizer.load_state_dict",
     "castor_engine_step": "optimizer.step()", "castor_engine_update_early": "update_in_backward=True", "castor_engine_write": "writing values",

@@ -229,6 +229,10 @@ class Engine:
         """Lets updates of this step begin before `step`, at this rate."""
         check(lib.castor_engine_update_early(self.handle, lr))
 
+    def guess_updates(self, lr: float) -> None:
+        """Lets updates of this step begin as a guess: the step has this rate, and is neither clipped nor skipped."""
+        check(lib.castor_engine_guess_updates(self.handle, lr))
+
     def clip(self, max_norm: float) -> float:
         """Clips this step's gradients, and returns their global norm."""
         norm = ctypes.c_double()

@@ -55,6 +55,7 @@ constexpr char kEveryKey[] = R"({
   "shard_group": 4, "optimizer_span": "world",
   "keep_copies": false, "prefetch": "deadlines", "step_compute_ns": 5000,
   "policy": "planned", "grad_mode": "fp32", "borrow_grads": true,
+  "guess_updates": true,
   "accumulation_order": "last",
   "device_budget_bytes": 1048576, "host_budget_bytes": 2097152,
   "nvme": [{"directory": "/b", "size_bytes": 4096}],
@@ -110,7 +111,7 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
   {
     const auto& [stage, shard_group, optimizer_span, optimizer, groups,
                  clip_norm, count_norm, average_micro_batches, own_lease_ends,
-                 loss_scaling, grad_mode, borrow_grads, accumulation, layout,
+                 loss_scaling, grad_mode, borrow_grads, guess_updates, accumulation, layout,
                  align, chunk_size, min_chunk, max_chunk, device_budget,
                  host_budget, nvme, home_limits, home_rules, poison,
                  keep_copies, prefetch, step_compute_ns, machine, policy,
@@ -130,6 +131,7 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
     EXPECT_NE(loss_scaling.kind, none.loss_scaling.kind);
     EXPECT_NE(grad_mode, none.grad_mode);
     EXPECT_NE(borrow_grads, none.borrow_grads);
+    EXPECT_NE(guess_updates, none.guess_updates);
     EXPECT_NE(accumulation, none.accumulation);
     EXPECT_EQ(layout, nullptr);  // a file
     EXPECT_NE(align, none.align);

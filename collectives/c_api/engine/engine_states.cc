@@ -102,6 +102,8 @@ JsonValue StatsJson(const EngineStats& stats, const StateNames& names) {
   json["cancelled_gathers"] = stats.cancelled_gathers;
   json["reduce_scatters"] = stats.reduce_scatters;
   json["early_updates"] = stats.early_updates;
+  json["guesses"] = stats.guesses;
+  json["right_guesses"] = stats.right_guesses;
   json["releases"] = stats.releases;
   json["divergences"] = stats.divergences;
   json["stall_ns"] = stats.stall_ns;

@@ -389,6 +389,12 @@ int32_t castor_engine_update_early(castor_engine* engine, double lr) {
   });
 }
 
+int32_t castor_engine_guess_updates(castor_engine* engine, double lr) {
+  return WithEngine(engine, [&](castor::c_api::EngineEntry& its) {
+    return its.engine->GuessUpdates(lr);
+  });
+}
+
 int32_t castor_engine_clip_gradients(castor_engine* engine, double max_norm,
                                      double* norm) {
   return WithEngine(

@@ -204,6 +204,7 @@ void GradientReducer::Reduce(ChunkId chunk, Reduction how) {
   if (updates && !grad.used_up && optimizer_.MayUpdateNow(chunk)) {
     optimizer_.UpdateNow(chunk);
   }
+  if (how.updates) optimizer_.GuessNow(chunk);
 }
 
 PassingGrad GradientReducer::SumOverRanks(ChunkId chunk, const Event& ready) {

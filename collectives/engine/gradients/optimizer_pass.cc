@@ -45,7 +45,8 @@ Status OptimizerPass::RequireUpdate() const {
 }
 
 UpdateWork OptimizerPass::MakeWork(ChunkId chunk, ShardRange range,
-                                   float factor, double lr) const {
+                                   float factor, double lr,
+                                   int64_t ahead) const {
   UpdateWork work;
   work.factor = factor;
   work.dtype = model_.layout->dtype(chunk);
@@ -55,7 +56,7 @@ UpdateWork OptimizerPass::MakeWork(ChunkId chunk, ShardRange range,
   work.program = program_update_;
   for (const Segment& segment : model_.Segments(chunk, range)) {
     const EngineParam& param = model_.param(segment.param);
-    const int64_t step = scalars_.updates[segment.param.index()];
+    const int64_t step = scalars_.updates[segment.param.index()] + ahead;
     UpdateWork::Piece piece;
     piece.segment = segment;
     piece.update = progress_.params[segment.param.index()].used;
@@ -82,6 +83,14 @@ UpdateWork OptimizerPass::MakeWork(ChunkId chunk, ShardRange range,
 
 Event OptimizerPass::Update(ChunkId chunk, float factor, double lr,
                             const PassingGrad* passing) {
+  HomePass pass = PassOf(chunk, factor, lr, passing, 0);
+  // At Step all gradients are on their way.
+  if (!updated(chunk)) pass.place = PickPlace::kHolds;
+  return passes_.Run(std::move(pass));
+}
+
+HomePass OptimizerPass::PassOf(ChunkId chunk, float factor, double lr,
+                               const PassingGrad* passing, int64_t ahead) {
   HomePass pass;
   pass.chunk = chunk;
   pass.range = model_.updated(chunk);
@@ -90,8 +99,6 @@ Event OptimizerPass::Update(ChunkId chunk, float factor, double lr,
   pass.passing = passing;
   // A program's calls come in one order.
   if (program_update_ == nullptr) pass.next_use = NextUse(chunk, passing);
-  // At Step all gradients are on their way.
-  if (!updated(chunk)) pass.place = PickPlace::kHolds;
   const auto use = [&](StateKind state, WindowMode mode) {
     if (memory_.store().has(chunk, state)) pass.uses.push_back({state, mode});
   };
@@ -103,23 +110,24 @@ Event OptimizerPass::Update(ChunkId chunk, float factor, double lr,
   for (int i = 0; i < kMaxOptimizerStates; ++i) {
     use(OptimizerState(i), WindowMode::kReadWrite);
   }
-  pass.on_device = [&, range = pass.range](const StateBytes& at) {
-    UpdateWork work = MakeWork(chunk, range, factor, lr);
+  pass.on_device = [this, chunk, factor, lr, ahead,
+                    range = pass.range](const StateBytes& at) {
+    UpdateWork work = MakeWork(chunk, range, factor, lr, ahead);
     work.Place(at);
     work.Queue(memory_.device(), memory_.device_lane(),
                memory_.loses_home(chunk));
   };
-  pass.on_host = [&](ShardRange part) {
+  pass.on_host = [this, chunk, factor, lr, ahead](ShardRange part) {
     return HomePass::HostWork{
         UpdateBytes(model_.sharding.update_pass(model_.GroupOf(chunk)),
                     part.end - part.begin),
-        [work = MakeWork(chunk, part, factor, lr),
+        [work = MakeWork(chunk, part, factor, lr, ahead),
          workers = &model_.workers()](const StateBytes& at) mutable {
           work.Place(at);
           work.Run(*workers, at.begun);
         }};
   };
-  return passes_.Run(std::move(pass));
+  return pass;
 }
 
 int64_t OptimizerPass::NextUse(ChunkId chunk, const PassingGrad* passing) {
@@ -165,7 +173,9 @@ Status OptimizerPass::UpdateAll(const std::vector<ChunkId>& with_gradient,
     return NextUse(a, nullptr) < NextUse(b, nullptr);
   });
   for (const ChunkId chunk : order) {
-    if (!updated(chunk)) Update(chunk, factor, lr);
+    if (!updated(chunk) && !guesses_.Settle(chunk, factor, lr)) {
+      Update(chunk, factor, lr);
+    }
     if (model_.sharding.refreshes()) gathers_.Refresh(chunk);
   }
   updates_before_ = memory_.store().WorkUnderWay();
@@ -213,19 +223,51 @@ Status OptimizerPass::RequireNotEarly(std::string_view what) const {
 }
 
 void OptimizerPass::EndStep() {
+  guesses_.EndStep();
   was_early_ = early();
   early_lr_.reset();
   updated_.clear();
   next_use_.clear();  // the next step's may be another
 }
 
-bool OptimizerPass::MayUpdateNow(ChunkId chunk) const {
+bool OptimizerPass::AllUsed(ChunkId chunk) const {
   const std::vector<ParamId>& params = model_.layout->chunk(chunk).params;
+  return std::all_of(params.begin(), params.end(), [&](ParamId id) {
+    return progress_.params[id.index()].used;
+  });
+}
+
+bool OptimizerPass::MayUpdateNow(ChunkId chunk) const {
   // A lease of the home itself is read until its end.
-  return !gathers_.held_at_home(chunk) &&
-         std::all_of(params.begin(), params.end(), [&](ParamId id) {
-           return progress_.params[id.index()].used;
-         });
+  return !gathers_.held_at_home(chunk) && AllUsed(chunk);
+}
+
+void OptimizerPass::GuessNow(ChunkId chunk) {
+  const std::optional<double> lr = guesses_.rate();
+  // Another rank's part of a home would be old in a spare place.
+  const auto whole = [&](const HomePass::Use& use) {
+    const ShardRange kept = model_.kept(use.state, chunk);
+    const ShardRange updated = model_.updated(chunk);
+    return use.mode == WindowMode::kRead ||
+           memory_.store().home(chunk, use.state) == Tier::kDevice ||
+           (kept.begin == updated.begin && kept.end == updated.end);
+  };
+  if (!lr || early() || guesses_.holds(chunk) || !AllUsed(chunk)) return;
+  const auto factor = static_cast<float>(AveragingFactor());
+  HomePass pass = PassOf(chunk, factor, *lr, nullptr, /*ahead=*/1);
+  pass.aside = true;
+  if (!pass.next_use ||
+      !std::all_of(pass.uses.begin(), pass.uses.end(), whole) ||
+      !passes_.RunsAside(pass)) {
+    return;
+  }
+  pass.dropped = guesses_.Begin(chunk, pass.uses, factor, *lr);
+  if (pass.dropped != nullptr) passes_.Run(std::move(pass));
+}
+
+void OptimizerPass::Abandon() {
+  early_lr_.reset();
+  guesses_.DropAll();
 }
 
 Event OptimizerPass::UpdateNow(ChunkId chunk, const PassingGrad* passing) {

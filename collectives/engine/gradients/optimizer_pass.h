@@ -21,6 +21,7 @@
 #include "chunk/chunk_layout.h"
 #include "collectives/custom_update.h"
 #include "collectives/engine/engine_base.h"
+#include "collectives/engine/gradients/update_guesses.h"
 #include "collectives/engine/gradients/update_work.h"
 #include "collectives/engine/home_passes.h"
 #include "collectives/engine/params/param_gathers.h"
@@ -44,7 +45,8 @@ class OptimizerPass {
         scalars_(base.scalars),
         health_(base.health),
         passes_(passes),
-        gathers_(gathers) {}
+        gathers_(gathers),
+        guesses_(base) {}
 
   // A custom optimizer's.
   Status SetUpdate(UpdateFunction update);
@@ -78,11 +80,18 @@ class OptimizerPass {
     return !updated_.empty() && updated_[chunk.index()];
   }
   Status RequireNotUpdated(ChunkId chunk) const;
+
+  // Updates before the norm is known.
+  UpdateGuesses& guesses() { return guesses_; }
+  const UpdateGuesses& guesses() const { return guesses_; }
+  // Begins the update of a chunk whose gradient is reduced, where that may be
+  // guessed and there is room.
+  void GuessNow(ChunkId chunk);
   int64_t early_updates() const { return early_updates_; }
   // Whether the step that ended last might update early.
   bool was_early() const { return was_early_; }
   void EndStep();
-  void Abandon() { early_lr_.reset(); }
+  void Abandon();
 
   // Takes parameters that were lost, and not updated, from their masters.
   void RestoreHome(ChunkId chunk);
@@ -92,10 +101,14 @@ class OptimizerPass {
   // reused.
   Event Update(ChunkId chunk, float factor, double lr,
                const PassingGrad* passing = nullptr);
+  // `ahead`: the update counts as one more than were made.
+  bool AllUsed(ChunkId chunk) const;
+  HomePass PassOf(ChunkId chunk, float factor, double lr,
+                  const PassingGrad* passing, int64_t ahead);
   // When the next step uses the chunk first, counted in chunks of all steps.
   int64_t NextUse(ChunkId chunk, const PassingGrad* passing);
-  UpdateWork MakeWork(ChunkId chunk, ShardRange range, float factor,
-                      double lr) const;
+  UpdateWork MakeWork(ChunkId chunk, ShardRange range, float factor, double lr,
+                      int64_t ahead) const;
   Status FinishProgramUpdate();
 
   const EngineModel& model_;
@@ -106,6 +119,7 @@ class OptimizerPass {
   EngineHealth& health_;
   HomePasses& passes_;
   ParamGathers& gathers_;
+  UpdateGuesses guesses_;
   std::shared_ptr<ProgramUpdate> program_update_;  // null: none
   std::optional<double> early_lr_;  // of this step, if it may update early
   bool was_early_ = false;

@@ -4,6 +4,7 @@
 #include "collectives/engine/gradients/update_work.h"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 
 #include "offload/kernels/convert.h"
@@ -47,6 +48,13 @@ void UpdateWork::Place(const StateBytes& at) {
   master = at.of(StateKind::kMaster);
   for (int i = 0; i < kMaxOptimizerStates; ++i) {
     states[static_cast<size_t>(i)] = at.of(OptimizerState(i));
+    new_states[static_cast<size_t>(i)] = at.aside(OptimizerState(i));
+  }
+  if (master == nullptr) {
+    new_values = at.aside(StateKind::kParam);
+  } else {
+    new_values = at.aside(StateKind::kMaster);
+    if (std::byte* const low = at.aside(StateKind::kParam)) param = low;
   }
 }
 
@@ -66,6 +74,7 @@ void UpdateWork::Run(WorkerPool& workers, UniqueFunction<void()>* begun) const {
   for (const Piece& piece : pieces) {
     if (!piece.update) continue;
     CopyDown(written, piece.segment.offset);
+    CopyAside(written, piece.segment.offset);
     for (int64_t begin = 0; begin < piece.segment.count; begin += kRange) {
       const int64_t end = std::min(begin + kRange, piece.segment.count);
       if (end - begin > room) {
@@ -78,6 +87,7 @@ void UpdateWork::Run(WorkerPool& workers, UniqueFunction<void()>* begun) const {
     written = piece.segment.offset + piece.segment.count;
   }
   CopyDown(written, elements);
+  CopyAside(written, elements);
   ranges.push_back(parts.size());
   workers.ParallelFor(
       (std::ssize(ranges) - 1) * kRange, master != nullptr ? master : param,
@@ -90,6 +100,20 @@ void UpdateWork::Run(WorkerPool& workers, UniqueFunction<void()>* begun) const {
         }
       },
       begun);
+}
+
+void UpdateWork::CopyAside(int64_t from, int64_t to) const {
+  if (from >= to) return;
+  const auto copy = [&](const std::byte* old, std::byte* data, DType type) {
+    if (data == nullptr) return;
+    const int64_t size = DTypeBits(type) / 8;
+    std::memcpy(data + from * size, old + from * size,
+                static_cast<size_t>((to - from) * size));
+  };
+  copy(master != nullptr ? master : param, new_values, DType::kF32);
+  for (size_t i = 0; i < states.size(); ++i) {
+    copy(states[i], new_states[i], moment_dtype);
+  }
 }
 
 void UpdateWork::Queue(Device& device, Lane& lane, bool overwritten) const {
@@ -116,16 +140,22 @@ OptimizerBuffers UpdateWork::BuffersOf(const Piece& piece) const {
   buffers.exp_avg_sq = StateAt(1, at);
   buffers.moment_dtype = moment_dtype;
   buffers.rounding = piece.rounding;
+  if (new_values != nullptr || new_states[0] != nullptr) {
+    // Some states may be worked on where they are: on their way from a drive.
+    buffers.new_param =
+        new_values != nullptr ? Floats(new_values) + at : buffers.param;
+    const auto to = [&](size_t i) {
+      return new_states[i] != nullptr ? MomentAt(new_states[i], at)
+                                      : StateAt(i, at);
+    };
+    buffers.new_exp_avg = to(0);
+    buffers.new_exp_avg_sq = to(1);
+  }
   if (master != nullptr) {
     buffers.low = param + at * size;
     buffers.low_dtype = dtype;
   }
   return buffers;
-}
-
-std::byte* UpdateWork::StateAt(size_t index, int64_t at) const {
-  std::byte* const data = states[index];
-  return data == nullptr ? nullptr : data + at * DTypeBits(moment_dtype) / 8;
 }
 
 void UpdateWork::Restore(Device& device, Lane& lane,

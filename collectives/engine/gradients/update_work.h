@@ -80,6 +80,9 @@ struct UpdateWork {
   std::byte* master = nullptr;  // null: the parameter is its own master
   // Of the optimizer's, null where it has none.
   std::array<std::byte*, kMaxOptimizerStates> states = {};
+  // Where new values go, in place of the above; null: over the old ones.
+  std::byte* new_values = nullptr;  // of the master, or the parameter
+  std::array<std::byte*, kMaxOptimizerStates> new_states = {};
 
   // Takes the places of all states. A gradient on its way goes before the one
   // at home.
@@ -93,7 +96,14 @@ struct UpdateWork {
 
  private:
   OptimizerBuffers BuffersOf(const Piece& piece) const;
-  std::byte* StateAt(size_t index, int64_t at) const;
+  std::byte* MomentAt(std::byte* data, int64_t at) const {
+    return data == nullptr ? nullptr : data + at * DTypeBits(moment_dtype) / 8;
+  }
+  std::byte* StateAt(size_t index, int64_t at) const {
+    return MomentAt(states[index], at);
+  }
+  // Old bytes between pieces, where new ones go elsewhere.
+  void CopyAside(int64_t from, int64_t to) const;
   // `done`: from the beginning of the piece.
   std::byte* GradAt(const Piece& piece, int64_t done) const {
     std::byte* const begin = piece.grad != nullptr ? piece.grad : grad;

@@ -341,6 +341,7 @@ Status StateValues::Overwrite(ParamId param, StateKind kind,
                               std::span<const float> values,
                               Differing differing) {
   const ChunkId chunk = model_.chunk_of(param);
+  optimizer_.guesses().Drop(chunk);
   const DType dtype = model_.dtype(kind, chunk);
   const Bytes size = memory_.store().bytes(chunk, kind);
   std::vector<std::byte> bytes(static_cast<size_t>(size.count()));

@@ -30,7 +30,7 @@ namespace castor::internal {
 class StateValues {
  public:
   StateValues(EngineBase& base, GradientNorm& norm,
-              const GradientReducer& reducer, const OptimizerPass& optimizer)
+              const GradientReducer& reducer, OptimizerPass& optimizer)
       : model_(base.model),
         memory_(base.memory),
         lanes_(base.lanes),
@@ -101,7 +101,7 @@ class StateValues {
   const CallRules& rules_;
   GradientNorm& norm_;
   const GradientReducer& reducer_;
-  const OptimizerPass& optimizer_;
+  OptimizerPass& optimizer_;
 };
 
 }  // namespace castor::internal

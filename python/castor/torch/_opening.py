@@ -36,6 +36,7 @@ class Opening:
         self._ignore = [weakref.ref(module) for module in ignore]
         self._config = config
         self.scales = bool(initial_scale)  # losses are multiplied by a loss scale
+        self.guesses = False  # updates may begin in the backward, as guesses
         # Of all gradients; None: each as its parameter.
         self.reduce_dtype = torch.float32 if config.get("grad_mode") == "fp32" else None
         self.budgets: Budgets  # of the engine that there is
@@ -61,6 +62,9 @@ class Opening:
     def config(self, rule: Rule) -> dict[str, Any]:
         """The engine's."""
         more = dict(self._config)
+        optimizer = rule.config()
+        # A forecast of a record makes no guesses, and an optimizer's own code writes over its states.
+        self.guesses = not self.updates_early and optimizer.get("kind") != "custom" and not _record.records() and more.get("guess_updates", True)
         config: dict[str, Any] = {
             "stage": self._stage,
             "device_budget_bytes": self.budgets.device,
@@ -68,7 +72,8 @@ class Opening:
             "average_micro_batches": False,
             "own_lease_ends": True,
             "borrow_grads": self._may_reside(),
-            "optimizer": rule.config(),
+            "guess_updates": self.guesses,
+            "optimizer": optimizer,
             "groups": rule.groups(),
         }
         if self.folders:

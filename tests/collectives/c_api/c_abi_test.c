@@ -72,6 +72,7 @@ static atomic_int failures = 0;
   X(castor_engine_step)              \
   X(castor_engine_set_update)        \
   X(castor_engine_update_early)      \
+  X(castor_engine_guess_updates)     \
   X(castor_engine_clip_gradients)    \
   X(castor_engine_finish_gradients)  \
   X(castor_engine_drop_gradient)     \

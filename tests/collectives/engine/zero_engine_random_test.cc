@@ -41,6 +41,7 @@ struct Draw {
   ZeroOptions options;
   bool tight = false;
   Bytes slack;  // of the device, above what it needs at least
+  Bytes spare;  // of the host, likewise
   bool nvme = false;
   bool shuffled = false;
   bool evaluates = false;
@@ -62,7 +63,8 @@ std::ostream& operator<<(std::ostream& out, const Draw& draw) {
       << draw.run.skipped << ", left open " << draw.run.left_open << ", tied "
       << draw.run.tied.size() << ", lanes " << draw.run.worker_lanes
       << ", declares " << draw.run.declares << ", updates early "
-      << draw.run.updates_early << ", evaluates " << draw.evaluates
+      << draw.run.updates_early << ", guesses " << draw.run.guesses
+      << ", spare " << draw.spare.count() << ", evaluates " << draw.evaluates
       << ", abandons " << draw.abandons << ", shuffled " << draw.shuffled
       << ", gradients " << static_cast<int>(o.grad_mode) << " added "
       << static_cast<int>(o.accumulation) << ", scaled "
@@ -264,6 +266,14 @@ void DrawEarlyUpdates(Draw& draw) {
   draw.run.updates_early = !dice.OneIn(4);
 }
 
+// Updates that begin before the step ends, whatever it may bring.
+void DrawGuesses(Draw& draw) {
+  Dice dice(draw.seed ^ uint64_t{0x6e55} << 40);
+  if (draw.run.updates_early || dice.OneIn(3)) return;
+  draw.run.guesses = draw.options.guess_updates = true;
+  draw.spare = KiB(dice.Between(0, draw.nvme ? 60 : 400));
+}
+
 class ZeroEngineRandomTest : public testing::Test {
  protected:
   // Trains; where a budget is refused, again with what the refusal asks for.
@@ -278,15 +288,18 @@ class ZeroEngineRandomTest : public testing::Test {
     // First what the device needs while the host has room, then the host.
     ToyResult result = Once(draw);
     if (RaiseAsAsked(result.status, draw.options)) result = Once(draw);
-    if (!result.status.ok() || (!draw.nvme && draw.slack == Bytes(0))) {
+    if (!result.status.ok()) return result;
+    draw.options.device_budget += draw.slack;
+    if (draw.nvme) {
+      draw.options.host_budget = KiB(1);
+      result = Once(draw);
+      if (RaiseAsAsked(result.status, draw.options)) result = Once(draw);
+      if (!result.status.ok() || draw.spare == Bytes(0)) return result;
+    } else if (draw.slack + draw.spare == Bytes(0)) {
       return result;
     }
-    draw.options.device_budget += draw.slack;
-    if (!draw.nvme) return Once(draw);
-    draw.options.host_budget = KiB(1);
-    result = Once(draw);
-    if (RaiseAsAsked(result.status, draw.options)) result = Once(draw);
-    return result;
+    draw.options.host_budget += draw.spare;
+    return Once(draw);
   }
 
   static ToyResult Once(const Draw& draw) {
@@ -322,6 +335,8 @@ class ZeroEngineRandomTest : public testing::Test {
     prefetching_ += got.stats.prefetched_gathers > 0;
     diverging_ += got.stats.divergences > 0;
     updating_early_ += got.stats.early_updates > 0;
+    guessing_right_ += got.stats.right_guesses > 0;
+    guessing_wrong_ += got.stats.right_guesses < got.stats.guesses;
     if (draw.options.grad_mode == GradMode::kReuse) {
       over_homes_ += got.stats.gathered_slots == 0;
       over_copies_ += got.stats.gathered_slots > 0;
@@ -336,6 +351,8 @@ class ZeroEngineRandomTest : public testing::Test {
   int64_t prefetching_ = 0;
   int64_t diverging_ = 0;
   int64_t updating_early_ = 0;
+  int64_t guessing_right_ = 0;
+  int64_t guessing_wrong_ = 0;
   // Gradients were written over parameters: over all of those at home, or over
   // some gathered parameters.
   int64_t over_homes_ = 0;
@@ -351,6 +368,7 @@ TEST_F(ZeroEngineRandomTest, AnyConfigurationEqualsPlainArraysBitByBit) {
     DrawSemantics(draw);
     DrawReuse(draw);
     DrawEarlyUpdates(draw);
+    DrawGuesses(draw);
     ExpectSameBits(draw);
     if (HasFatalFailure()) {
       FAIL() << draw;
@@ -362,6 +380,8 @@ TEST_F(ZeroEngineRandomTest, AnyConfigurationEqualsPlainArraysBitByBit) {
   EXPECT_GT(prefetching_, trainings / 12);
   EXPECT_GT(diverging_, trainings / 12);
   EXPECT_GT(updating_early_, trainings / 48);
+  EXPECT_GT(guessing_right_, trainings / 48);
+  EXPECT_GT(guessing_wrong_, trainings / 48);
   EXPECT_GT(over_homes_, trainings / 48);
   EXPECT_GT(over_copies_, trainings / 12);
 }

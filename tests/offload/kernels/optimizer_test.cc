@@ -147,6 +147,32 @@ std::array<float, 3> StepOfEqualElements(float grad, float param, float exp_avg,
   return {p[0], m[0], v[0]};
 }
 
+TEST_P(OptimizerTest, NewValuesMayGoElsewhereAndTheOldOnesStay) {
+  std::mt19937_64 random = SeededGenerator();
+  constexpr int64_t kCount = 77;
+  for (const OptimizerOptions& options : OptimizersToTest()) {
+    for (const OptimizerTypes& types : AllOptimizerTypes()) {
+      OptimizerArrays old = OptimizerArrays(random, types, kCount, 1);
+      const auto before = old.Bits();
+      OptimizerArrays inside = old.AtOffset(0);
+      OptimizerArrays aside = old.AtOffset(2);
+      const OptimizerScalars scalars = RandomScalars(random, options);
+      const MomentRounding rounding = RandomRounding(random);
+      OptimizerStep(inside.Buffers(rounding), kCount, scalars, 0.5f);
+      OptimizerBuffers buffers = old.Buffers(rounding);
+      const OptimizerBuffers to = aside.Buffers();
+      buffers.new_param = to.param;
+      buffers.new_exp_avg = to.exp_avg;
+      buffers.new_exp_avg_sq = to.exp_avg_sq;
+      buffers.low = to.low;
+      OptimizerStep(SkipElements(buffers, 20), kCount - 20, scalars, 0.5f);
+      OptimizerStep(buffers, 20, scalars, 0.5f);
+      ASSERT_EQ(aside.Bits(), inside.Bits()) << OptimizerName(options.kind);
+      ASSERT_EQ(old.Bits(), before) << Name(types);
+    }
+  }
+}
+
 TEST_P(OptimizerTest, AdamRoundsEveryProductBeforeItIsAdded) {
   OptimizerScalars s = {.eps = 1};
   s.beta1 = kOneUp;

@@ -219,15 +219,15 @@ class ShardStoreRandomTest : public ShardStoreFixture {
     }
     if (parts.empty()) return;
     work.run = [parts, lane = work_lane_.get(), mutex = &work_mutex_](
-                   std::span<std::byte* const> at, EventSource used) {
-      std::vector<std::byte*> places(at.begin(), at.end());
+                   std::span<const WorkBytes> at, EventSource used) {
+      std::vector<WorkBytes> places(at.begin(), at.end());
       std::lock_guard lock(*mutex);
       lane->Run([parts, places, used] {
         for (size_t i = 0; i < parts.size(); ++i) {
           if (parts[i].copy != nullptr) {
-            std::memcpy(parts[i].copy, places[i], parts[i].size);
+            std::memcpy(parts[i].copy, places[i].data, parts[i].size);
           } else {
-            AddOne(std::span(places[i], parts[i].size));
+            AddOne(std::span(places[i].data, parts[i].size));
           }
         }
         used.Complete();

@@ -3,10 +3,12 @@
 
 // Work on windows that begins by urgency: QueueWork of a ShardStore.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -54,7 +56,7 @@ AlignedBytes Incremented(uint64_t seed, int times = 1) {
 class ShardStoreWorkTest : public EveryHomeTest {
  protected:
   using Run =
-      std::function<void(std::span<std::byte* const> at, EventSource used)>;
+      std::function<void(std::span<const WorkBytes> at, EventSource used)>;
 
   Event Queue(int64_t key, std::vector<WindowRequest> windows, Run run) {
     WindowWork work;
@@ -84,9 +86,9 @@ class ShardStoreWorkTest : public EveryHomeTest {
   // Adds one to each byte of the shard, and notes the key.
   void QueueIncrement(int64_t key, ChunkId chunk) {
     Queue(key, {Whole(chunk, WindowMode::kReadWrite)},
-          [this, key](std::span<std::byte* const> at, EventSource used) {
+          [this, key](std::span<const WorkBytes> at, EventSource used) {
             began_.push_back(key);
-            Increment(at[0]);
+            Increment(at[0].data);
             used.Complete();
           });
   }
@@ -134,7 +136,7 @@ TEST_P(ShardStoreWorkTest, OfWorkThatIsReadyTheMostUrgentBeginsNext) {
   const ChunkId third = AddKnown(3, 2);
   EventSource used;
   Queue(9, {Whole(first, WindowMode::kReadWrite)},
-        [&](std::span<std::byte* const>, EventSource over) {
+        [&](std::span<const WorkBytes>, EventSource over) {
           began_.push_back(9);
           used.event().OnDone(
               [over](const Status& status) { over.Complete(status); });
@@ -176,11 +178,11 @@ TEST_P(ShardStoreWorkTest, WhatPassesIsCopiedAndItsMemoryFreeBeforeTheEnd) {
   EventSource go;
   const Event copied =
       Queue(1, {passing, Whole(chunk, WindowMode::kWrite)},
-            [&](std::span<std::byte* const> at, EventSource used) {
-              std::vector<std::byte*> places(at.begin(), at.end());
+            [&](std::span<const WorkBytes> at, EventSource used) {
+              std::vector<WorkBytes> places(at.begin(), at.end());
               begun.Complete();
               go.event().OnDone([places, used](const Status&) {
-                std::memcpy(places[1], places[0],
+                std::memcpy(places[1].to, places[0].data,
                             static_cast<size_t>(kShard.count()));
                 used.Complete();
               });
@@ -216,6 +218,115 @@ TEST_P(ShardStoreWorkTest, WorkThatTakesMoreSlotsThanItHasIsToldBefore) {
             home() == Tier::kHost);
   EXPECT_FALSE(store_->QueuesWork(std::vector{passing, passing, passing}));
 }
+
+// Adds one to each byte, of which new ones go aside where the work does.
+void IncrementAside(const WorkBytes& bytes) {
+  for (int64_t i = 0; i < kShard.count(); ++i) {
+    bytes.to[i] =
+        static_cast<std::byte>(std::to_integer<int>(bytes.data[i]) + 1);
+  }
+}
+
+class ShardStoreAsideTest : public ShardStoreWorkTest {
+ protected:
+  // Takes a spare place, and queues work that fills it.
+  WorkDropped QueueAside(ChunkId chunk) {
+    EXPECT_THAT(store_->TakeAside(chunk, kParam, 0), IsOk());
+    WindowWork work;
+    work.windows = {Whole(chunk, WindowMode::kReadWrite)};
+    work.windows[0].aside = true;
+    work.dropped = std::make_shared<std::atomic<bool>>(false);
+    work.run = [this](std::span<const WorkBytes> at, EventSource used) {
+      began_.push_back(0);
+      IncrementAside(at[0]);
+      used.Complete();
+    };
+    const WorkDropped dropped = work.dropped;
+    store_->QueueWork(std::move(work));
+    return dropped;
+  }
+  int64_t FreeSlots() {
+    const Tier tier = home() == Tier::kDevice ? Tier::kHost : home();
+    return pools_->pool(tier).free_slots(0);
+  }
+};
+
+TEST_P(ShardStoreAsideTest, TheHomeKeepsItsBytesUntilTheCommit) {
+  OpenForWork();
+  const ChunkId chunk = AddKnown(1);
+  const int64_t free = FreeSlots();
+  QueueAside(chunk);
+  EXPECT_EQ(FreeSlots(), free - 1);
+  AlignedBytes loaded(kShard);
+  ASSERT_THAT(Crank(LoadWhole(chunk, loaded)), IsOk());
+  while (began_.empty()) manual_.RunAll();
+  EXPECT_TRUE(SameBytes(loaded.span(), Filled(1).span()));
+  store_->CommitAside(chunk, kParam);
+  ASSERT_THAT(Crank(LoadWhole(chunk, loaded)), IsOk());
+  EXPECT_TRUE(SameBytes(loaded.span(), Incremented(1).span()));
+  EXPECT_EQ(FreeSlots(), free);
+}
+
+TEST_P(ShardStoreAsideTest, ACommitMayComeBeforeTheWorkBegins) {
+  OpenForWork();
+  const ChunkId chunk = AddKnown(1);
+  EventSource before;
+  store_->SetWritten(chunk, kParam, before.event());
+  QueueAside(chunk);
+  AlignedBytes old(kShard);
+  const Event load_old = LoadWhole(chunk, old);
+  store_->CommitAside(chunk, kParam);
+  AlignedBytes loaded(kShard);
+  const Event load = LoadWhole(chunk, loaded);
+  manual_.RunAll();
+  EXPECT_TRUE(began_.empty());
+  before.Complete();
+  ASSERT_THAT(Crank(load), IsOk());
+  ASSERT_THAT(Crank(load_old), IsOk());
+  EXPECT_TRUE(SameBytes(old.span(), Filled(1).span()));
+  EXPECT_TRUE(SameBytes(loaded.span(), Incremented(1).span()));
+}
+
+TEST_P(ShardStoreAsideTest, WhatIsDroppedIsAsIfItHadNotBeen) {
+  OpenForWork();
+  const ChunkId chunk = AddKnown(1);
+  const int64_t free = FreeSlots();
+  for (const bool begins : {true, false}) {
+    EventSource before;
+    store_->SetWritten(chunk, kParam, before.event());
+    const WorkDropped dropped = QueueAside(chunk);
+    if (begins) {
+      before.Complete();
+      while (began_.empty()) manual_.RunAll();
+    }
+    *dropped = true;
+    store_->DropAside(chunk, kParam);
+    EXPECT_EQ(FreeSlots(), free);
+    if (!begins) before.Complete();
+    AlignedBytes loaded(kShard);
+    ASSERT_THAT(Crank(LoadWhole(chunk, loaded)), IsOk());
+    EXPECT_TRUE(SameBytes(loaded.span(), Filled(1).span()));
+  }
+  EXPECT_EQ(began_.size(), 1u);
+}
+
+TEST_P(ShardStoreAsideTest, WithoutAFreeSlotThereIsNoSparePlace) {
+  OpenForWork();
+  std::vector<ChunkId> chunks;
+  // A spare place beside the device is of the host, which has more slots.
+  for (int32_t c = 0; FreeSlots() > 0; ++c) {
+    chunks.push_back(Add(home() == Tier::kDevice ? Tier::kHost : home(), c));
+  }
+  const ChunkId chunk =
+      home() == Tier::kDevice ? Add(home(), kShards) : chunks.front();
+  EXPECT_THAT(store_->TakeAside(chunk, kParam, 0),
+              StatusIs(ErrorCode::kTierFull));
+}
+
+INSTANTIATE_TEST_SUITE_P(Homes, ShardStoreAsideTest,
+                         testing::Values(Tier::kDevice, Tier::kHost,
+                                         Tier::kNvme),
+                         NameOfHome);
 
 INSTANTIATE_TEST_SUITE_P(Homes, ShardStoreWorkTest,
                          testing::Values(Tier::kDevice, Tier::kHost,

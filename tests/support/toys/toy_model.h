@@ -66,6 +66,8 @@ struct ToyRun {
   std::function<bool(int rank, int step, int micro_batch, size_t param)>
       overflows;
   bool updates_early = false;  // tells the rate before the last micro-batch
+  // Tells the rate, or another one in a third of the steps, as a guess.
+  bool guesses = false;
   // Parameters skipped (no gradient) in every step.
   std::vector<int> unused;
   // By rank: parameters that it has no gradient for, though others may.

@@ -242,6 +242,10 @@ class ToyRank {
       if (run_.updates_early) {
         CASTOR_RETURN_IF_ERROR(engine_->UpdateEarly(run_.lr));
       }
+      if (run_.guesses) {
+        CASTOR_RETURN_IF_ERROR(
+            engine_->GuessUpdates(at_.step % 3 == 2 ? 2 * run_.lr : run_.lr));
+      }
       CASTOR_ASSIGN_OR_RETURN(bool abandoned, Forward());
       if (!abandoned) {
         CASTOR_ASSIGN_OR_RETURN(abandoned, Backward());

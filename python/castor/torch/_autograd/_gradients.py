@@ -33,7 +33,7 @@ class Gradients:
         self.blocks = Blocks(runtime)
         self.values = GradientValues(runtime)
         self._late: list[Param] = []  # to be handed back when the backward ends
-        self._told_early = 0  # the micro-batch that the engine was told it of
+        self._told_early = 0  # the micro-batch of which the engine was told that updates may begin
         self._address = ctypes.c_void_p()
         self._out = ctypes.byref(self._address)
 
@@ -68,9 +68,12 @@ class Gradients:
                 return
             if not runtime.backwards.under_way or graph_task() != runtime.backwards.task:
                 runtime.backwards.begin()
-            if runtime.opening.updates_early and runtime.steps.last and self._told_early != runtime.steps.micro_batch:
+            if runtime.steps.last and self._told_early != runtime.steps.micro_batch:
                 self._told_early = runtime.steps.micro_batch
-                runtime.optimizer.update_early()
+                if runtime.opening.updates_early:
+                    runtime.optimizer.update_early()
+                elif runtime.opening.guesses:
+                    runtime.optimizer.guess_updates()
             if p.given == runtime.steps.micro_batch and p.ready:
                 raise FailedPrecondition(f"the gradient of {p.name} comes twice in one backward: {_ONE_UNIT}")
             if gradient.is_sparse:

@@ -6,6 +6,7 @@
 // updated first, so a step takes no longer than its bound.
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -41,7 +42,7 @@ constexpr int64_t kUpdateBytes = 28;        // an element, read and written
 constexpr double kForward = kChunks * kForwardNs;
 constexpr double kBackward = kChunks * kBackwardNs;
 
-enum class Clipping { kNone, kEachStep };
+enum class Clipping { kNone, kGuessed, kEachStep };
 
 struct FlowCase {
   Clipping clipping;
@@ -68,6 +69,8 @@ class ZeroEngineFlowTest : public ZeroEngineTest,
     options.chunk_size = KiB(4);
     options.device_budget = KiB(64);
     if (GetParam().clipping == Clipping::kEachStep) options.clip_norm = 1e-3;
+    if (GetParam().clipping == Clipping::kGuessed) options.clip_norm = 1e9;
+    options.guess_updates = GetParam().clipping != Clipping::kNone;
     std::unique_ptr<ZeroEngine> engine =
         *ZeroEngine::Create(options, ranks[0].get());
     std::vector<ParamId> ids;
@@ -93,6 +96,8 @@ class ZeroEngineFlowTest : public ZeroEngineTest,
       for (const ParamId& id : ids) use(id, kForwardNs);
       if (GetParam().clipping == Clipping::kNone) {
         EXPECT_THAT(engine->UpdateEarly(0.1), IsOk());
+      } else {
+        EXPECT_THAT(engine->GuessUpdates(0.1), IsOk());
       }
       for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
         use(*id, kBackwardNs);
@@ -118,15 +123,16 @@ class ZeroEngineFlowTest : public ZeroEngineTest,
 
 TEST_P(ZeroEngineFlowTest, AStepTakesItsBound) {
   const double update = (kForward + kBackward) * GetParam().percent / 100;
-  const double bound = GetParam().clipping == Clipping::kNone
-                           ? std::max(kForward + kBackward, update)
-                           : kBackward + std::max(kForward, update);
+  const double bound = GetParam().clipping == Clipping::kEachStep
+                           ? kBackward + std::max(kForward, update)
+                           : std::max(kForward + kBackward, update);
   EXPECT_LE(StepNs(update), 1.02 * bound);
 }
 
 std::vector<FlowCase> Cases() {
   std::vector<FlowCase> cases;
-  for (const Clipping clipping : {Clipping::kNone, Clipping::kEachStep}) {
+  for (const Clipping clipping :
+       {Clipping::kNone, Clipping::kGuessed, Clipping::kEachStep}) {
     for (const int percent : {30, 60, 90, 97, 110, 150, 300}) {
       cases.push_back({clipping, percent});
     }
@@ -134,14 +140,14 @@ std::vector<FlowCase> Cases() {
   return cases;
 }
 
+std::string NameOf(const testing::TestParamInfo<FlowCase>& info) {
+  const char* const names[] = {"Early", "Guessed", "Clipped"};
+  return names[static_cast<size_t>(info.param.clipping)] +
+         std::to_string(info.param.percent);
+}
+
 INSTANTIATE_TEST_SUITE_P(Updates, ZeroEngineFlowTest,
-                         testing::ValuesIn(Cases()),
-                         [](const testing::TestParamInfo<FlowCase>& info) {
-                           return (info.param.clipping == Clipping::kNone
-                                       ? "Early"
-                                       : "Clipped") +
-                                  std::to_string(info.param.percent);
-                         });
+                         testing::ValuesIn(Cases()), NameOf);
 
 }  // namespace
 }  // namespace castor
