@@ -29,6 +29,15 @@ _LOOKED_INTO = {ChunkedParameter, UsedParameter, list, tuple, dict}
 
 
 def _apply(cls: Any, *arguments: Any, **keywords: Any) -> Any:
+    return _with_names(_plain_apply.__get__(None, cls), *arguments, **keywords)
+
+
+def _single_level_apply(cls: Any, *arguments: Any, **keywords: Any) -> Any:
+    """Ends in the method of C++, never in ``Function.apply``: a torch whose own is of Python calls this one from there."""
+    return _with_names(super(FunctionBase, cls).apply, *arguments, **keywords)
+
+
+def _with_names(apply: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
     """A custom function's ``apply`` asks no ``__torch_function__``, and would save a parameter without its values."""
     if _may_have_names(arguments) or keywords:
         arguments, keywords = without_stale(arguments), without_stale(keywords)
@@ -36,14 +45,8 @@ def _apply(cls: Any, *arguments: Any, **keywords: Any) -> Any:
         collect(arguments, ChunkedParameter, found)
         collect(keywords, ChunkedParameter, found)
         if found:
-            return found[0]._castor.runtime.call_with([name._castor for name in found], functools.partial(_apply, cls), arguments, keywords)
-    return _plain_apply.__get__(None, cls)(*arguments, **keywords)
-
-
-def _single_level_apply(cls: Any, *arguments: Any, **keywords: Any) -> Any:
-    if _may_have_names(arguments):
-        return _apply(cls, *arguments, **keywords)
-    return super(FunctionBase, cls).apply(*arguments, **keywords)
+            return found[0]._castor.runtime.call_with([name._castor for name in found], functools.partial(_with_names, apply), arguments, keywords)
+    return apply(*arguments, **keywords)
 
 
 def _may_have_names(arguments: tuple) -> bool:

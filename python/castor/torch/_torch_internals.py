@@ -13,6 +13,7 @@ import functools
 import importlib
 import os
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -124,6 +125,32 @@ fake_tensors: Any = _part("torch._subclasses.fake_tensor:FakeTensorMode", "trial
 wrap_for_gradient: Any = _part("torch._functorch.eager_transforms:_wrap_tensor_for_grad", "parameters that torch.func.grad is given", instead=None)
 add_batch_dim: Any = _part("torch._functorch.vmap:_add_batch_dim", "parameters that torch.vmap is given", instead=None)
 
+def follow_saving_hooks() -> Callable[[bool], Any]:
+    """Tells of a thread's innermost hooks on saved tensors, as torch itself does from 2.8 on: those that came since this was called are noted."""
+    place: Any = getattr(torch._C, "_autograd", None)
+    push, pop = getattr(place, "_push_saved_tensors_default_hooks", None), getattr(place, "_pop_saved_tensors_default_hooks", None)
+    if push is None or pop is None:
+        return lambda ignored: None
+    noted = threading.local()
+
+    def push_noted(pack: Any, unpack: Any) -> None:
+        push(pack, unpack)
+        noted.__dict__.setdefault("hooks", []).append((pack, unpack))
+
+    def pop_noted() -> None:
+        pop()
+        hooks = noted.__dict__.get("hooks")
+        if hooks:
+            hooks.pop()
+
+    def top(ignored: bool) -> Any:
+        hooks = noted.__dict__.get("hooks")
+        return hooks[-1] if hooks else None
+
+    place._push_saved_tensors_default_hooks, place._pop_saved_tensors_default_hooks = push_noted, pop_noted
+    return top
+
+
 # Autograd.
 
 graph_task: Callable[[], int] = _part("torch._C:_current_graph_task_id", "which backward a thread computes")
@@ -132,7 +159,9 @@ run_backward: Any = _part("torch.autograd.graph:_engine_run_backward", "the begi
 grad_fn_or_grad_acc: Any = _part("torch.autograd.graph:_get_grad_fn_or_grad_acc", "hooks on several gradients", instead=None)
 FunctionBase: Any = _part("torch.autograd.function:_SingleLevelFunction", "functions of scripts that are given parameters", instead=None)
 FunctionContext: Any = _part("torch.autograd.function:FunctionCtx", "what these functions save")
-top_saving_hooks: Any = _part("torch._C:_autograd._top_saved_tensors_default_hooks", "the hooks of a script's around those of Castor", since="2.6", instead=None)
+top_saving_hooks: Any = _part("torch._C:_autograd._top_saved_tensors_default_hooks", "the hooks of a script's around those of Castor", since="2.8", instead=None)
+if top_saving_hooks is None:
+    top_saving_hooks = follow_saving_hooks()
 pop_saving_hooks: Callable[[], None] = _part("torch._C:_autograd._pop_saved_tensors_default_hooks", "hooks that an exception has left behind", instead=lambda: None)
 push_saving_hooks: Any = _part("torch._C:_autograd._push_saved_tensors_default_hooks", "the same hooks again", instead=lambda pack, unpack: None)
 

@@ -14,10 +14,11 @@ from torch import nn
 
 import castor.torch as castor
 from castor._abi import lib
-from castor.torch._autograd import _activations, _saves
+from castor.torch._autograd import _activations
 from castor.torch._machine._device import dlpack_viewer
 from harness import train
 from models import PLAIN, checkpointed, gpt2, language
+from older_torch import tells_no_hooks
 
 ON_CPU = 1  # DLPack's kDLCPU
 TIGHT: dict[str, Any] = {"device": "600KiB", "host": "64MiB", "chunk": "16KiB", "config": {"poison": True}}
@@ -97,7 +98,7 @@ def test_it_may_be_around_a_whole_training_and_every_kind_of_model(mover: Counti
 
 
 def test_torches_that_do_not_tell_their_hooks_save_activations_too(mover: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_saves, "top_saving_hooks", None)
+    tells_no_hooks(monkeypatch)
     want = train(gpt2, language, TIGHT, steps=3)
     assert not mover.saves
     got = train(gpt2, inside(castor.offload_activations("16MiB", least=1), language), TIGHT, steps=3)

@@ -13,6 +13,7 @@ from torch import nn
 
 import castor.torch as castor
 from models import gpt2, language
+from older_torch import needs_torch
 
 
 def small() -> nn.Module:
@@ -50,6 +51,7 @@ def train(make: Any, loss_of: Any, order: str, backend: str, wrap: Any) -> list[
     return losses
 
 
+@needs_torch("2.7", "frames are left uncompiled one by one, and Castor is not shown to work under torch.compile")
 @pytest.mark.parametrize("order", ["before", "after", "inside"])
 def test_what_is_compiled_trains_as_what_is_not(order: str, tmp_path: Path) -> None:
     tight = {"device": "64KiB", "host": "64KiB", "nvme": str(tmp_path), "chunk": "512B", "config": {"poison": True}}

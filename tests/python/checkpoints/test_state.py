@@ -248,14 +248,14 @@ def test_torchs_own_checkpoints_go_to_and_from_the_plain_model(kind: str, tmp_pa
 
     def saved(name: str, model: Any, optimizer: Any) -> None:
         weights, states = get_state_dict(model, optimizer)
-        dcp.save({"model": weights, "optimizer": states}, checkpoint_id=tmp_path / name, no_dist=True)
+        dcp.save({"model": weights, "optimizer": states}, checkpoint_id=tmp_path / name)
 
     def loaded(name: str, model: Any, optimizer: Any) -> None:
         before = {name: values.clone() for name, values in model.state_dict().items()}
         weights, states = get_state_dict(model, optimizer)
         assert all(torch.equal(values, before[name]) for name, values in model.state_dict().items()), "to ask moves nothing"
         into = {"model": weights, "optimizer": states}
-        dcp.load(into, checkpoint_id=tmp_path / name, no_dist=True)
+        dcp.load(into, checkpoint_id=tmp_path / name)
         set_state_dict(model, optimizer, model_state_dict=into["model"], optim_state_dict=into["optimizer"])
 
     first = made(False)

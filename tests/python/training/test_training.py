@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 import castor.torch as castor
-from castor.torch._autograd import _saves
 from harness import adamw, close, train
 from models import PLAIN, Case, of_transformers, squares
+from older_torch import tells_no_hooks
 
 CASES = PLAIN + (of_transformers() if importlib.util.find_spec("transformers") else [])
 ROOMY: dict[str, Any] = {"device": "256MiB", "host": "256MiB"}
@@ -46,8 +46,7 @@ def test_losses_are_those_of_the_plain_script(case: Case, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("case", [case for case in CASES if "checkpointed" in case.name], ids=lambda case: case.name)
 def test_checkpointing_where_torch_does_not_tell_its_hooks(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As torch before 2.7 does not; here the newer torch acts as one of those."""
-    monkeypatch.setattr(_saves, "top_saving_hooks", None)
+    tells_no_hooks(monkeypatch)
     want = train(case.make, case.loss, steps=6)
     got = train(case.make, case.loss, tight(tmp_path), steps=6)
     close(got, want, case.relative)

@@ -235,11 +235,9 @@ class offload_activations:
         hooks = torch.autograd.graph.saved_tensors_hooks(self.pack, self.unpack)
         hooks.__enter__()
         self._hooks.append(hooks)
-        _entered.append(self)
         return self
 
     def __exit__(self, *what: Any) -> None:
-        _entered.remove(self)
         self._hooks.pop().__exit__(*what)
 
     def pack(self, tensor: Tensor) -> Any:
@@ -313,11 +311,3 @@ class offload_activations:
                 self._waiting.append((arena, address, mover, event))
         if len(self._known) > 4096:
             self._known = {address: known for address, known in self._known.items() if not known[0].expired()}
-
-
-_entered: list[offload_activations] = []
-
-
-def innermost() -> Optional[offload_activations]:
-    """For torches that do not tell which hooks are around."""
-    return _entered[-1] if _entered else None

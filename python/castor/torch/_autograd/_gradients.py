@@ -47,9 +47,12 @@ class Gradients:
         """The same again."""
         with plain_functions():
             trained = p.tensor.requires_grad
-            p.tensor.requires_grad_(True)  # which torch asks of a tensor that gets a hook
+            # Torch asks this of a tensor that gets a hook, and refuses the call inside a transform, where a garbage collector may close a model.
+            if not trained:
+                p.tensor.requires_grad_(True)
             p.hook = p.tensor.register_post_accumulate_grad_hook(p.take)
-            p.tensor.requires_grad_(trained)
+            if not trained:
+                p.tensor.requires_grad_(False)
 
     def _hook(self, p: Param) -> Callable[[Tensor], None]:
         runtime = self._runtime

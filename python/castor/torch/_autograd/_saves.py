@@ -5,17 +5,15 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple, Optional
 
 import torch
-import torch.utils.checkpoint
 from torch import Tensor
 
 from castor._interrupts import whole
-from castor.torch._autograd._activations import Kept, innermost
+from castor.torch._autograd._activations import Kept
 from castor.torch._autograd._alone import is_watched, unseen
 from castor.torch._autograd._compile import uncompiled
 from castor.torch._model import Owner, Param
@@ -29,7 +27,7 @@ def without_castors_hooks() -> Iterator[None]:
     """Those of models that compute are away inside, where no others are within them."""
     away: list[Any] = []
     try:
-        while top_saving_hooks is not None and (top := top_saving_hooks(False)) is not None and hasattr(top[0], "_castor_model"):
+        while (top := top_saving_hooks(False)) is not None and hasattr(top[0], "_castor_model"):
             pop_saving_hooks()
             away.append(top)
         yield
@@ -76,22 +74,6 @@ def _is_of_checkpointing(hooks: Any) -> bool:
     return hooks is not None and "checkpoint" in getattr(hooks[0], "__module__", "")
 
 
-def _is_recomputed() -> bool:
-    """Whether checkpointing without reentry computes a forward again: it does so when a saved tensor is asked for."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_name == "unpack_hook" and frame.f_code.co_filename == torch.utils.checkpoint.__file__:
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _hooks_around() -> Any:
-    """Castor's own, for torches that do not tell of others'."""
-    saver = innermost()
-    return None if saver is None else (saver.pack, saver.unpack)
-
-
 class SavedTensors:
     """The hooks on saved tensors of one model, while its outermost module computes."""
 
@@ -103,12 +85,12 @@ class SavedTensors:
         self._unsure: deque[_Cast] = deque()  # which a GPU still compares with their parameters
 
     def watch(self) -> None:
-        outer = top_saving_hooks(False) if top_saving_hooks is not None else _hooks_around()
+        outer = top_saving_hooks(False)
         if outer is None and self._runtime.uses.stays:
             return  # parameters stay where they are
         if inside_transform() is not None:
             return  # torch.func takes no hooks, and what it saves holds leases
-        if _is_of_checkpointing(outer) if top_saving_hooks is not None else self._runtime.backwards.under_way and _is_recomputed():
+        if _is_of_checkpointing(outer):
             return  # checkpointing counts what is saved, and its own storages hold leases
         self._outer = outer
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._packer(outer), self._unpack)
@@ -126,7 +108,7 @@ class SavedTensors:
         hooks, outer = self._hooks, self._outer
         self._hooks = self._outer = None
         self.packs = False
-        top = top_saving_hooks(False) if hooks is not None and top_saving_hooks is not None else None
+        top = top_saving_hooks(False) if hooks is not None else None
         if top is not None and (top[0] is hooks.pack_hook or (outer is not None and top[0] is outer[0])):  # type: ignore[union-attr]
             pop_saving_hooks()
 
