@@ -111,11 +111,11 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
   {
     const auto& [stage, shard_group, optimizer_span, optimizer, groups,
                  clip_norm, count_norm, average_micro_batches, own_lease_ends,
-                 loss_scaling, grad_mode, borrow_grads, guess_updates, accumulation, layout,
-                 align, chunk_size, min_chunk, max_chunk, device_budget,
-                 host_budget, nvme, home_limits, home_rules, poison,
-                 keep_copies, prefetch, step_compute_ns, machine, policy,
-                 values_piece, executor, device, make_device_slab,
+                 loss_scaling, grad_mode, borrow_grads, guess_updates,
+                 accumulation, layout, align, chunk_size, min_chunk, max_chunk,
+                 device_budget, host_budget, nvme, home_limits, home_rules,
+                 poison, keep_copies, prefetch, step_compute_ns, machine,
+                 policy, values_piece, executor, device, make_device_slab,
                  make_nvme_queue, nvme_checksums, workers, host_passes, dry,
                  recorder, log, clock] = engine;
     EXPECT_NE(stage, none.stage);
