@@ -60,6 +60,7 @@ bool UpdateGuesses::Settle(ChunkId chunk, float factor, double lr) {
     memory_.store().CommitAside(chunk, state);
   }
   guess = Guess();
+  hit_ = true;
   ++committed_;
   return true;
 }
@@ -91,10 +92,10 @@ void UpdateGuesses::EndStep() {
   if (missed_) {
     pause_ = next_pause_;
     next_pause_ = std::min(2 * next_pause_, kLongestPause);
-  } else if (lr_ && pause_ == 0) {
+  } else if (hit_) {
     next_pause_ = 1;
   }
-  missed_ = false;
+  missed_ = hit_ = false;
   lr_.reset();
 }
 

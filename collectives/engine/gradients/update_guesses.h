@@ -71,7 +71,8 @@ class UpdateGuesses {
   std::optional<double> lr_;    // of this step, if it may guess
   std::vector<Guess> guesses_;  // by ChunkId; empty: none was made
   int64_t micro_batches_ = 1;   // of the step before
-  bool missed_ = false;         // in this step
+  bool missed_ = false;         // a guess of this step was wrong
+  bool hit_ = false;            // one was right
   int64_t pause_ = 0;           // steps that make none
   int64_t next_pause_ = 1;
   int64_t begun_ = 0;

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
@@ -87,13 +88,25 @@ class ShardStoreWorkTest : public EveryHomeTest {
   void QueueIncrement(int64_t key, ChunkId chunk) {
     Queue(key, {Whole(chunk, WindowMode::kReadWrite)},
           [this, key](std::span<const WorkBytes> at, EventSource used) {
-            began_.push_back(key);
+            Note(key);
             Increment(at[0].data);
             used.Complete();
           });
   }
 
-  std::vector<int64_t> began_;
+  // Keys of work that has begun, on whichever thread.
+  void Note(int64_t key) {
+    std::lock_guard lock(mutex_);
+    began_.push_back(key);
+  }
+  std::vector<int64_t> Began() {
+    std::lock_guard lock(mutex_);
+    return began_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<int64_t> began_;  // guarded by mutex_
 };
 
 TEST_P(ShardStoreWorkTest, WhatIsWrittenGoesHomeAndIsCountedOnce) {
@@ -121,10 +134,10 @@ TEST_P(ShardStoreWorkTest, LaterCallsAreOrderedBehindWorkThatHasNotBegun) {
   const Event load = LoadWhole(chunk, loaded);
   manual_.RunAll();
   EXPECT_FALSE(load.done());
-  EXPECT_TRUE(began_.empty());
+  EXPECT_TRUE(Began().empty());
   reader.Complete();
   EXPECT_THAT(Crank(load), IsOk());
-  EXPECT_THAT(began_, ElementsAre(1, 2));
+  EXPECT_THAT(Began(), ElementsAre(1, 2));
   EXPECT_TRUE(SameBytes(loaded.span(), Incremented(1, 2).span()));
 }
 
@@ -137,18 +150,18 @@ TEST_P(ShardStoreWorkTest, OfWorkThatIsReadyTheMostUrgentBeginsNext) {
   EventSource used;
   Queue(9, {Whole(first, WindowMode::kReadWrite)},
         [&](std::span<const WorkBytes>, EventSource over) {
-          began_.push_back(9);
+          Note(9);
           used.event().OnDone(
               [over](const Status& status) { over.Complete(status); });
         });
-  while (began_.empty()) manual_.RunAll();
+  while (Began().empty()) manual_.RunAll();
   QueueIncrement(5, second);
   QueueIncrement(2, third);
   manual_.RunAll();
-  EXPECT_THAT(began_, ElementsAre(9));
+  EXPECT_THAT(Began(), ElementsAre(9));
   used.Complete();
   EXPECT_THAT(Crank(store_->written(second, kParam)), IsOk());
-  EXPECT_THAT(began_, ElementsAre(9, 2, 5));
+  EXPECT_THAT(Began(), ElementsAre(9, 2, 5));
 }
 
 TEST_P(ShardStoreWorkTest, WorkThatWaitsHoldsNoSlot) {
@@ -160,10 +173,10 @@ TEST_P(ShardStoreWorkTest, WorkThatWaitsHoldsNoSlot) {
   QueueIncrement(1, waits);
   QueueIncrement(2, ready);
   EXPECT_THAT(Crank(store_->written(ready, kParam)), IsOk());
-  EXPECT_THAT(began_, ElementsAre(2));
+  EXPECT_THAT(Began(), ElementsAre(2));
   reader.Complete();
   EXPECT_THAT(Crank(store_->written(waits, kParam)), IsOk());
-  EXPECT_THAT(began_, ElementsAre(2, 1));
+  EXPECT_THAT(Began(), ElementsAre(2, 1));
 }
 
 TEST_P(ShardStoreWorkTest, WhatPassesIsCopiedAndItsMemoryFreeBeforeTheEnd) {
@@ -205,7 +218,7 @@ TEST_P(ShardStoreWorkTest, WhatDoesNotArriveIsNotWorkedOn) {
   QueueIncrement(1, chunk);
   EXPECT_THAT(Crank(store_->written(chunk, kParam)),
               StatusIs(ErrorCode::kIoError));
-  EXPECT_TRUE(began_.empty());
+  EXPECT_TRUE(Began().empty());
 }
 
 TEST_P(ShardStoreWorkTest, WorkThatTakesMoreSlotsThanItHasIsToldBefore) {
@@ -237,7 +250,7 @@ class ShardStoreAsideTest : public ShardStoreWorkTest {
     work.windows[0].aside = true;
     work.dropped = std::make_shared<std::atomic<bool>>(false);
     work.run = [this](std::span<const WorkBytes> at, EventSource used) {
-      began_.push_back(0);
+      Note(0);
       IncrementAside(at[0]);
       used.Complete();
     };
@@ -259,7 +272,7 @@ TEST_P(ShardStoreAsideTest, TheHomeKeepsItsBytesUntilTheCommit) {
   EXPECT_EQ(FreeSlots(), free - 1);
   AlignedBytes loaded(kShard);
   ASSERT_THAT(Crank(LoadWhole(chunk, loaded)), IsOk());
-  while (began_.empty()) manual_.RunAll();
+  while (Began().empty()) manual_.RunAll();
   EXPECT_TRUE(SameBytes(loaded.span(), Filled(1).span()));
   store_->CommitAside(chunk, kParam);
   ASSERT_THAT(Crank(LoadWhole(chunk, loaded)), IsOk());
@@ -279,7 +292,7 @@ TEST_P(ShardStoreAsideTest, ACommitMayComeBeforeTheWorkBegins) {
   AlignedBytes loaded(kShard);
   const Event load = LoadWhole(chunk, loaded);
   manual_.RunAll();
-  EXPECT_TRUE(began_.empty());
+  EXPECT_TRUE(Began().empty());
   before.Complete();
   ASSERT_THAT(Crank(load), IsOk());
   ASSERT_THAT(Crank(load_old), IsOk());
@@ -297,7 +310,7 @@ TEST_P(ShardStoreAsideTest, WhatIsDroppedIsAsIfItHadNotBeen) {
     const WorkDropped dropped = QueueAside(chunk);
     if (begins) {
       before.Complete();
-      while (began_.empty()) manual_.RunAll();
+      while (Began().empty()) manual_.RunAll();
     }
     *dropped = true;
     store_->DropAside(chunk, kParam);
@@ -307,7 +320,7 @@ TEST_P(ShardStoreAsideTest, WhatIsDroppedIsAsIfItHadNotBeen) {
     ASSERT_THAT(Crank(LoadWhole(chunk, loaded)), IsOk());
     EXPECT_TRUE(SameBytes(loaded.span(), Filled(1).span()));
   }
-  EXPECT_EQ(began_.size(), 1u);
+  EXPECT_EQ(Began().size(), 1u);
 }
 
 TEST_P(ShardStoreAsideTest, WithoutAFreeSlotThereIsNoSparePlace) {

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// Updates that begin before the norm is known (ZeroEngine::GuessUpdates):
+// which guesses are taken and which dropped, and that nobody sees either before
+// the step. That bits are those of plain arrays, whatever a step brings, is
+// zero_engine_random_test's.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/ids.h"
+#include "chunk/base/status.h"
+#include "chunk/base/tier.h"
+#include "chunk/base/units.h"
+#include "collectives/checkpoint/checkpoint_options.h"
+#include "collectives/zero_engine.h"
+#include "collectives/zero_options.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/toys/toy_model.h"
+#include "tests/support/toys/toy_trainer.h"
+#include "tests/support/zero_engine_fixture.h"
+
+namespace castor {
+namespace {
+
+constexpr int kParams = 16;  // of 1,024 elements, two in a chunk
+constexpr int64_t kChunks = kParams / 2;
+constexpr double kRate = 0.1;
+
+class ZeroEngineGuessTest : public OneRankEngineTest {
+ protected:
+  // States are in host memory, which has room for each guess.
+  ZeroOptions InHostMemory() {
+    ZeroOptions options = Roomy(3);
+    options.device_budget = KiB(80);
+    options.clip_norm = 1e6;
+    options.guess_updates = true;
+    return options;
+  }
+  void OpenModel(const ZeroOptions& options) {
+    Open(options, kParams);
+    ASSERT_THAT(engine_->Seal({}), IsOk());
+  }
+  // A micro-batch's gradients, of ones, and the rate that they are guessed at.
+  void Gradients(double rate = kRate) {
+    ASSERT_THAT(engine_->BeginMicroBatch(true), IsOk());
+    ASSERT_THAT(engine_->GuessUpdates(rate), IsOk());
+    std::vector<int> all;
+    for (int p = kParams; p-- > 0;) all.push_back(p);
+    Backward(all);
+  }
+  void Step(double rate = kRate) { ASSERT_THAT(engine_->Step(rate), IsOk()); }
+  int64_t guesses() { return engine_->stats().guesses; }
+  int64_t right() { return engine_->stats().right_guesses; }
+  std::vector<float> Values(int p) {
+    std::vector<float> values(1024);
+    EXPECT_THAT(engine_->ReadParam(ids_[static_cast<size_t>(p)], values),
+                IsOk());
+    return values;
+  }
+  // All values behind so many steps, each of which does `step`.
+  std::vector<float> Trained(const ZeroOptions& options,
+                             const std::function<void(int)>& step, int steps) {
+    engine_ = nullptr;
+    ids_.clear();
+    OpenModel(options);
+    for (int s = 0; s < steps; ++s) step(s);
+    std::vector<float> all;
+    for (int p = 0; p < kParams; ++p) {
+      const std::vector<float> values = Values(p);
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
+  }
+  void ExpectSameWithoutGuesses(const std::function<void(int)>& step,
+                                int steps) {
+    const std::vector<float> guessed = Trained(InHostMemory(), step, steps);
+    const int64_t begun = guesses();
+    ZeroOptions plain = InHostMemory();
+    plain.guess_updates = false;
+    EXPECT_EQ(guessed, Trained(plain, step, steps));
+    EXPECT_GT(begun, 0);
+    EXPECT_EQ(guesses(), 0);
+  }
+};
+
+TEST_F(ZeroEngineGuessTest, EachChunkIsGuessedAndTaken) {
+  ExpectSameWithoutGuesses([&](int) { Gradients(), Step(); }, 4);
+  Trained(
+      InHostMemory(), [&](int) { Gradients(), Step(); }, 4);
+  EXPECT_EQ(guesses(), 4 * kChunks);
+  EXPECT_EQ(right(), 4 * kChunks);
+}
+
+TEST_F(ZeroEngineGuessTest, UntilTheStepValuesAreOld) {
+  OpenModel(InHostMemory());
+  Gradients();
+  ASSERT_EQ(guesses(), kChunks);
+  for (const int p : {0, 7, 15}) ExpectInitialValues(p);
+  Step();
+  EXPECT_NE(Values(0)[5], 5.0f);
+}
+
+TEST_F(ZeroEngineGuessTest, AClippedStepDropsAllAndGuessingPauses) {
+  ZeroOptions options = InHostMemory();
+  options.clip_norm = 1e-3;
+  Trained(
+      options, [&](int) { Gradients(), Step(); }, 8);
+  EXPECT_EQ(right(), 0);
+  // Steps 1, 3 and 6: a pause of 1, then of 2, then of 4.
+  EXPECT_EQ(guesses(), 3 * kChunks);
+}
+
+TEST_F(ZeroEngineGuessTest, AnotherRateThanGuessedDropsAll) {
+  ExpectSameWithoutGuesses(
+      [&](int step) {
+        Gradients(step == 0 ? kRate : 2 * kRate);
+        Step();
+      },
+      2);
+  Trained(
+      InHostMemory(), [&](int) { Gradients(2 * kRate), Step(); }, 1);
+  EXPECT_EQ(right(), 0);
+}
+
+TEST_F(ZeroEngineGuessTest, GuessesAreOfTheMicroBatchThatWasTheLastBefore) {
+  const auto step = [&](int) {
+    Gradients();
+    Gradients();
+    Step();
+  };
+  ExpectSameWithoutGuesses(step, 3);
+  Trained(InHostMemory(), step, 3);
+  // In the first step both are taken for the last one.
+  EXPECT_EQ(guesses(), 4 * kChunks);
+  EXPECT_EQ(right(), 3 * kChunks);
+}
+
+TEST_F(ZeroEngineGuessTest, AWriteDropsTheGuessOfItsChunk) {
+  const std::vector<float> values(1024, 0.25f);
+  const auto step = [&](int s) {
+    Gradients();
+    switch (s) {
+      case 0:
+        ASSERT_THAT(engine_->WriteGrad(ids_[3], values), IsOk());
+        break;
+      case 1:
+        ASSERT_THAT(engine_->WriteBack(
+                        std::vector{ZeroEngine::ParamValues{ids_[6], values}}),
+                    IsOk());
+        break;
+      default:
+        ASSERT_THAT(engine_->DropGradient(ids_[9]), IsOk());
+    }
+    Step();
+  };
+  ExpectSameWithoutGuesses(step, 3);
+  Trained(InHostMemory(), step, 3);
+  EXPECT_EQ(guesses(), 3 * kChunks);
+  EXPECT_EQ(right(), 3 * kChunks - 3);
+}
+
+TEST_F(ZeroEngineGuessTest, NumbersThatChangeDropAll) {
+  ZeroOptions options = InHostMemory();
+  OptimizerGroup group;
+  group.name = "all";
+  options.groups = {group};
+  OpenModel(options);
+  Gradients();
+  HyperParameters decay;
+  decay.weight_decay = 0.5;
+  ASSERT_THAT(engine_->SetHyperParameters("all", decay), IsOk());
+  Step();
+  EXPECT_EQ(guesses(), kChunks);
+  EXPECT_EQ(right(), 0);
+}
+
+TEST_F(ZeroEngineGuessTest, AnAbandonedStepLeavesNothing) {
+  OpenModel(InHostMemory());
+  Gradients();
+  ASSERT_THAT(engine_->Abandon(), IsOk());
+  for (int p = 0; p < kParams; ++p) ExpectInitialValues(p);
+  EXPECT_EQ(right(), 0);
+  Gradients();
+  Step();
+  EXPECT_EQ(right(), kChunks);
+}
+
+TEST_F(ZeroEngineGuessTest, ACheckpointInsideAStepHasOldValues) {
+  TempDir folder;
+  OpenModel(InHostMemory());
+  Gradients();
+  Step();
+  const std::vector<float> before = Values(4);
+  SaveOptions save;
+  save.directory = folder.path();
+  save.wait = false;
+  ASSERT_THAT(engine_->Save(save), IsOk());
+  Gradients();  // which are guessed while the save reads homes
+  Step();
+  ASSERT_THAT(engine_->FinishSave(), IsOk());
+  EXPECT_EQ(right(), 2 * kChunks);
+  EXPECT_NE(Values(4), before);
+  LoadOptions load;
+  load.directory = folder.path();
+  ASSERT_THAT(engine_->Load(load), IsOk());
+  EXPECT_EQ(Values(4), before);
+}
+
+TEST_F(ZeroEngineGuessTest, WithLittleRoomFewerAreGuessedAndBudgetsHold) {
+  ZeroOptions options = InHostMemory();
+  OpenModel(options);
+  const Bytes homes = engine_->stats().home_bytes[TierIndex(Tier::kHost)];
+  int64_t before = -1;
+  for (const Bytes spare : {KiB(64), KiB(128), KiB(400)}) {
+    options.host_budget = homes + spare;
+    Trained(
+        options, [&](int) { Gradients(), Step(); }, 2);
+    EXPECT_GT(guesses(), before);
+    EXPECT_LE(guesses(), 2 * kChunks);
+    EXPECT_EQ(guesses(), right());
+    const TierUse& host = engine_->stats().tiers[TierIndex(Tier::kHost)];
+    EXPECT_LE(host.peak, host.budget);
+    before = guesses();
+  }
+}
+
+// On a drive, new extents take turns with old ones.
+TEST_F(ZeroEngineGuessTest, StatesOnADriveAreGuessed) {
+  ZeroOptions options = InHostMemory();
+  options.nvme = {{nvme_.path(), std::nullopt}};
+  for (const char* state : {"grad", "exp_avg", "exp_avg_sq"}) {
+    options.home_rules.push_back(
+        {.glob = "*", .state = state, .tier = Tier::kNvme});
+  }
+  const auto step = [&](int) { Gradients(), Step(); };
+  const std::vector<float> guessed = Trained(options, step, 3);
+  EXPECT_EQ(right(), 3 * kChunks);
+  EXPECT_GT(engine_->stats().home_bytes[TierIndex(Tier::kNvme)], Bytes(0));
+  options.guess_updates = false;
+  EXPECT_EQ(guessed, Trained(options, step, 3));
+}
+
+// One rank guesses and the other does not.
+TEST_F(ZeroEngineGuessTest, RanksNeedNotGuessAlike) {
+  for (const int stage : {1, 2, 3}) {
+    ToyPart part;
+    part.model = MakeToyModel(4, 12, 2000, DType::kF32);
+    part.run.steps = 4;
+    part.options = InHostMemory();
+    part.options.stage = stage;
+    part.options.device_budget = KiB(100);
+    std::vector<ToyPart> parts(2, part);
+    parts[0].run.guesses = true;
+    const std::vector<ToyResult> got = TrainToyParts(parts);
+    ASSERT_THAT(got[0].status, IsOk());
+    parts[0].run.guesses = false;
+    const std::vector<ToyResult> want = TrainToyParts(parts);
+    ASSERT_THAT(want[0].status, IsOk());
+    EXPECT_EQ(got[0].weights, want[0].weights) << stage;
+    EXPECT_GT(got[0].stats.right_guesses, 0) << stage;
+    EXPECT_EQ(got[1].stats.guesses, 0);
+  }
+}
+
+}  // namespace
+}  // namespace castor
