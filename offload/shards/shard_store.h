@@ -374,6 +374,9 @@ class ShardStore {
   void NoteBegin(Lane& lane, const std::shared_ptr<RunEvent>& event) const;
   RunEvent Describe(ChunkId chunk, StateKind state, Tier from, Tier to,
                     Bytes size, RunCause cause) const;
+  // Of that step. On any thread.
+  RunEvent Describe(ChunkId chunk, StateKind state, Tier from, Tier to,
+                    Bytes size, RunCause cause, int32_t step) const;
   void Count(const RunEvent& event);
   // So many of them, of `bytes` together; negative: taken back.
   void Count(ChunkId chunk, Tier from, Tier to, Bytes bytes, int64_t transfers);

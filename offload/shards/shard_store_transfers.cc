@@ -97,10 +97,16 @@ void ShardStore::NoteBegin(Lane& lane,
 
 RunEvent ShardStore::Describe(ChunkId chunk, StateKind state, Tier from,
                               Tier to, Bytes size, RunCause cause) const {
+  return Describe(chunk, state, from, to, size, cause, step_);
+}
+
+RunEvent ShardStore::Describe(ChunkId chunk, StateKind state, Tier from,
+                              Tier to, Bytes size, RunCause cause,
+                              int32_t step) const {
   RunEvent event;
   event.kind = RunEventKind::kTransfer;
   event.rank = options_.rank;
-  event.step = step_;
+  event.step = step;
   event.chunk = chunk.value();
   event.state = state;
   event.from = from;

@@ -176,12 +176,10 @@ RunEvent ShardStore::Describe(const WorkLeg& leg, bool read,
                               int32_t step) const {
   const bool drive = leg.home == Tier::kNvme;
   const Tier away = drive ? Tier::kNvme : Tier::kDevice;
-  RunEvent event = Describe(
-      leg.request.chunk, leg.request.state, read ? away : Tier::kHost,
-      read ? Tier::kHost : away,
-      drive ? leg.place.extent : leg.request.range.size(), leg.request.cause);
-  event.step = step;
-  return event;
+  return Describe(leg.request.chunk, leg.request.state,
+                  read ? away : Tier::kHost, read ? Tier::kHost : away,
+                  drive ? leg.place.extent : leg.request.range.size(),
+                  leg.request.cause, step);
 }
 
 void ShardStore::BeginWork(const std::shared_ptr<QueuedWork>& queued,
