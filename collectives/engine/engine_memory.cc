@@ -207,6 +207,7 @@ RankPoolsOptions EngineMemory::PoolsOptions() const {
   asked.device_classes = plan_.device_classes;
   asked.host_classes = plan_.host_classes;
   asked.nvme_classes = plan_.nvme_classes;
+  asked.host_spare = plan_.spare_bytes[TierIndex(Tier::kHost)];
   asked.nvme_drives = options.nvme;
   asked.make_nvme_queue = options.make_nvme_queue;
   asked.nvme_checksums = options.nvme_checksums;

@@ -226,9 +226,9 @@ Result<Slab> MakeHostSlab(Bytes size, const HostSlabOptions& options,
                           HostSlabFacts* facts) {
   const internal::SlabSystem& system = SystemOr(options.system);
   internal::MemoryPromise promise;
-  CASTOR_ASSIGN_OR_RETURN(Slab slab,
-                          MapSlab(Tier::kHost, "host memory", size, system,
-                                  options.coming.returned, &promise));
+  CASTOR_ASSIGN_OR_RETURN(
+      Slab slab, MapSlab(Tier::kHost, "host memory", size, system,
+                         options.coming.returned - options.beside, &promise));
   HostSlabFacts had;
   if (slab.data() != nullptr) {
     // Where pages lie and how large they are is decided when they are touched,

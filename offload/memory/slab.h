@@ -95,6 +95,8 @@ struct HostSlabOptions {
   // that the device sees. A refusal is said once.
   bool keep_from_children = false;
   SlabComing coming = {};
+  // So much more has to be available: others are to find it.
+  Bytes beside = {};
 };
 
 struct HostSlabFacts {

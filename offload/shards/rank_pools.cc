@@ -67,6 +67,7 @@ Result<std::unique_ptr<RankPools>> RankPools::Create(RankPoolsOptions options) {
     HostSlabOptions host_options;
     host_options.log = options.log;
     host_options.coming = options.coming;
+    host_options.beside = options.host_spare * 3;
     CASTOR_ASSIGN_OR_RETURN(
         made->host_slab_, made->device_->MakeHostSlab(host_size, host_options));
     ++made->allocations_;

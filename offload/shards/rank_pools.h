@@ -80,6 +80,9 @@ struct RankPoolsOptions {
   int32_t nvme_class = -1;
   // Of host memory, and of the memory of a simulated device made here.
   SlabComing coming = {};
+  // Of the host's classes, what is a convenience: had only where three times as
+  // much stays available on the machine.
+  Bytes host_spare = {};
   // Pools whose states come here, and whose files give their space back
   // meanwhile: a file that has no room beside these comes as it is written.
   const RankPools* before = nullptr;

@@ -140,7 +140,8 @@ OptimizerBuffers UpdateWork::BuffersOf(const Piece& piece) const {
   buffers.exp_avg_sq = StateAt(1, at);
   buffers.moment_dtype = moment_dtype;
   buffers.rounding = piece.rounding;
-  if (new_values != nullptr || new_states[0] != nullptr) {
+  if (new_values != nullptr || new_states[0] != nullptr ||
+      new_states[1] != nullptr) {
     // Some states may be worked on where they are: on their way from a drive.
     buffers.new_param =
         new_values != nullptr ? Floats(new_values) + at : buffers.param;

@@ -108,6 +108,16 @@ TEST_F(RankPoolsTest, ABudgetThatIsTooSmallIsRefusedBeforeAnythingIsMade) {
   }
 }
 
+TEST_F(RankPoolsTest, SparePlacesAreHadOnlyWhereMuchMemoryStaysAvailable) {
+  RankPoolsOptions options = Options();
+  options.host_spare = KiB(8);
+  EXPECT_THAT(RankPools::Create(options).status(), IsOk());
+  options.host_spare = GiB(1) * (1 << 20);
+  EXPECT_THAT(RankPools::Create(std::move(options)).status(),
+              StatusIs(ErrorCode::kUnavailable));
+  EXPECT_TRUE(DirectoryIsEmpty());
+}
+
 TEST_F(RankPoolsTest, MemoryThatTheMachineLacksLeavesNoFileBehind) {
   for (Tier tier : {Tier::kDevice, Tier::kHost}) {
     RankPoolsOptions options = Options();
