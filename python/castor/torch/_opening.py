@@ -63,8 +63,11 @@ class Opening:
         """The engine's."""
         more = dict(self._config)
         optimizer = rule.config()
-        # A forecast of a record makes no guesses, and an optimizer's own code writes over its states.
-        self.guesses = not self.updates_early and optimizer.get("kind") != "custom" and not _record.records() and more.get("guess_updates", True)
+        # Processors that compute the backward have no time for updates meanwhile, unless these wait for a drive. A forecast of a record makes no guesses, and
+        # an optimizer's own code writes over its states.
+        gains = self.budgets.on_gpu or bool(self.folders)
+        may = not self.updates_early and optimizer.get("kind") != "custom" and not _record.records()
+        self.guesses = may and more.get("guess_updates", gains)
         config: dict[str, Any] = {
             "stage": self._stage,
             "device_budget_bytes": self.budgets.device,

@@ -72,6 +72,7 @@ class Budgets:
         spare = int(available_memory() / local_ranks() * 0.7)
         self.device_asked: Optional[int] = None if device == "auto" else _meant(device, "device")
         self._gpu = gpu
+        self.on_gpu = gpu is not None
         self._resident = resident
         if self.device_asked is not None:
             self.device = self.device_asked
