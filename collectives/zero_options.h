@@ -139,7 +139,7 @@ struct ZeroOptions {
   GradMode grad_mode = GradMode::kSeparate;
   // Whether the gradients of a step may stay in the trainer's memory
   // (ZeroEngine::BorrowGrads). Seal decides so for one rank with kSeparate
-  // where all other states of trained chunks have their homes on the device:
+  // where all other states, frozen parameters too, are at home on the device:
   // the gradients then count in the device budget, and have neither slots nor
   // homes. Not in a recorded run, whose trace has each gradient, nor in a
   // forecast, which then tells of more than the run takes.

@@ -228,8 +228,7 @@ void EngineSealing::ChooseGrads(const SealOptions& declared) {
   for (size_t c = 0; c < model_.chunks(); ++c) {
     const ChunkId chunk(static_cast<int32_t>(c));
     for (int k = 0; k < kStateKinds; ++k) {
-      if (model_.Trainable(chunk) &&
-          borrowing.exists(static_cast<StateKind>(k), model_.GroupOf(chunk)) &&
+      if (borrowing.exists(static_cast<StateKind>(k), model_.GroupOf(chunk)) &&
           plan->placement.homes[c][static_cast<size_t>(k)] != Tier::kDevice) {
         return;
       }

@@ -349,3 +349,20 @@ def test_gradients_take_their_bytes_of_the_budget_and_no_others() -> None:
     most = 512 * 512 * (2 + 12) + 512 * 512 * 2
     tight, _ = wrapped(torch.bfloat16, model=nn.Linear(512, 512, bias=False).bfloat16(), device=most - 4096, host="64MiB")
     assert not tight._castor.residents.active
+
+
+def test_frozen_weights_elsewhere_leave_gradients_in_chunks() -> None:
+    """As under LoRA, whose base does not fit: trained states are all on the device, and no parameter is resident."""
+    plain = make()
+    plain[0].requires_grad_(False)
+    model, optimizer = wrapped(model=plain, place={"0.*": "host"})
+    assert not model._castor.residents.active
+    reference = make()
+    reference[0].requires_grad_(False)
+    theirs = torch.optim.AdamW(reference[2].parameters(), lr=0.01)
+    for step in range(3):
+        for one, its in ((model, optimizer), (reference, theirs)):
+            loss_of(one, step).backward()
+            its.step()
+            its.zero_grad()
+    assert torch.allclose(castor.exact(model[2].weight), reference[2].weight)
