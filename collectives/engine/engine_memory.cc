@@ -245,20 +245,22 @@ int64_t EngineMemory::UpdateSlots() const {
   int64_t most = 0;  // that one update takes
   bool nvme = false;
   for (const auto& states : plan_.states) {
-    const int64_t staged =
-        std::count_if(states.begin(), states.end(), [](const StatePlace& at) {
-          return at.bytes > Bytes(0) && at.home != Tier::kHost;
-        });
-    most = std::max(most, staged);
-    nvme |= std::any_of(states.begin(), states.end(), [](const StatePlace& at) {
-      return at.bytes > Bytes(0) && at.home == Tier::kNvme;
-    });
+    const auto on = [&](Tier tier) {
+      return std::count_if(states.begin(), states.end(),
+                           [&](const StatePlace& at) {
+                             return at.bytes > Bytes(0) && at.home == tier;
+                           });
+    };
+    // A chunk that is whole on the device is updated there.
+    if (on(Tier::kHost) + on(Tier::kNvme) == 0) continue;
+    most = std::max(most, on(Tier::kDevice) + on(Tier::kNvme));
+    nvme |= on(Tier::kNvme) > 0;
   }
   const int64_t work = plan_.staging_slots - plan_.fetch_slots;
   // The rest serves gradients on their way home. On a drive one update is read
-  // while another is made.
+  // and one written while a third is made; with less, both ways would wait.
   const int64_t own = work - (nvme ? std::max<int64_t>(2, work / 4) : 1);
-  return own >= (nvme ? 2 * most : most) ? own : 0;
+  return own >= (nvme ? 3 * most : most) ? own : 0;
 }
 
 Status EngineMemory::BuildStore(ChunkSource* source,

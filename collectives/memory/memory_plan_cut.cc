@@ -118,7 +118,8 @@ void AddSparePlaces(const SlotNeeds& needs,
     std::array<Bytes, 3> takes;
     for (const Spare& spare : spares)
       takes[TierIndex(spare.tier)] += spare.bytes;
-    if (takes[1] > left[1] || takes[2] > left[2]) break;
+    // One large chunk does not keep others from theirs.
+    if (takes[1] > left[1] || takes[2] > left[2]) continue;
     for (const Spare& spare : spares) {
       AddSlots(classes(spare.tier), 0, spare.bytes, 1);
       left[TierIndex(spare.tier)] -= spare.bytes;

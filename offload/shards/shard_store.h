@@ -162,8 +162,9 @@ class ShardStore {
   // Queues work that begins by urgency: its windows are open while the work
   // runs. Later calls are ordered behind the work, as behind a closed window.
   // Returns when the device memory of kScratch may be reused. REQUIRES:
-  // QueuesWork; no window is open that would write what the work reads, or
-  // read or write what the work writes.
+  // QueuesWork; no open window writes bytes that the work reads, or reads or
+  // writes bytes that the work writes; no request waits, for work that writes
+  // aside.
   Event QueueWork(WindowWork work);
   // When all that was queued so far is over.
   Event WorkUnderWay() const { return AllOf(work_under_way_); }

@@ -52,6 +52,9 @@ bool ShardStore::QueuesWork(std::span<const WindowRequest> windows) const {
 
 Event ShardStore::QueueWork(WindowWork work) {
   CASTOR_CHECK(QueuesWork(work.windows));
+  for (const WindowRequest& request : work.windows) {
+    CASTOR_CHECK(!request.aside || !OthersWait());
+  }
   auto queued = std::make_shared<QueuedWork>();
   queued->work = std::move(work);
   const EventSource copied;

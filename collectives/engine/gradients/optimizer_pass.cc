@@ -267,7 +267,7 @@ void OptimizerPass::GuessNow(ChunkId chunk) {
 
 void OptimizerPass::Abandon() {
   early_lr_.reset();
-  guesses_.DropAll();
+  guesses_.Abandon();
 }
 
 Event OptimizerPass::UpdateNow(ChunkId chunk, const PassingGrad* passing) {

@@ -26,6 +26,8 @@ WorkDropped UpdateGuesses::Begin(ChunkId chunk,
                                  std::span<const HomePass::Use> uses,
                                  float factor, double lr) {
   ShardStore& store = memory_.store();
+  // The guess would be enlisted later, when the spare places may be gone.
+  if (store.staging().OthersWait()) return nullptr;
   const auto& places = memory_.plan().states[chunk.index()];
   std::vector<StateKind> taken;
   for (const auto& [state, mode] : uses) {
@@ -79,6 +81,11 @@ void UpdateGuesses::DropAll() {
   for (size_t c = 0; c < guesses_.size(); ++c) {
     Drop(ChunkId(static_cast<int32_t>(c)));
   }
+}
+
+void UpdateGuesses::Abandon() {
+  DropAll();
+  lr_.reset();
 }
 
 void UpdateGuesses::EndStep() {

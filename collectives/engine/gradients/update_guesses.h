@@ -52,6 +52,7 @@ class UpdateGuesses {
   // will have.
   void Drop(ChunkId chunk);
   void DropAll();
+  void Abandon();
   void EndStep();
 
   int64_t begun() const { return begun_; }

@@ -38,14 +38,20 @@ constexpr int kChunks = 128;
 constexpr int64_t kElements = 1024;         // of each, one parameter
 constexpr int64_t kForwardNs = 1'000'000;   // of a chunk
 constexpr int64_t kBackwardNs = 2'000'000;  // of a chunk
-constexpr int64_t kUpdateBytes = 28;        // an element, read and written
+constexpr int kWhole = 4;             // chunks that the device has room for
+constexpr int64_t kUpdateBytes = 28;  // an element, read and written
 constexpr double kForward = kChunks * kForwardNs;
 constexpr double kBackward = kChunks * kBackwardNs;
 
 enum class Clipping { kNone, kGuessed, kEachStep };
 
+// Where parameters are at home. Beside the device's some chunks are whole
+// there.
+enum class ParamHomes { kHost, kDevice };
+
 struct FlowCase {
   Clipping clipping;
+  ParamHomes homes;
   int percent;  // that updates take of computing
 };
 
@@ -68,6 +74,9 @@ class ZeroEngineFlowTest : public ZeroEngineTest,
     options.host_passes = &host;
     options.chunk_size = KiB(4);
     options.device_budget = KiB(64);
+    if (GetParam().homes == ParamHomes::kDevice) {
+      options.device_budget += KiB(4) * kChunks + KiB(16) * kWhole;
+    }
     if (GetParam().clipping == Clipping::kEachStep) options.clip_norm = 1e-3;
     if (GetParam().clipping == Clipping::kGuessed) options.clip_norm = 1e9;
     options.guess_updates = GetParam().clipping != Clipping::kNone;
@@ -133,8 +142,10 @@ std::vector<FlowCase> Cases() {
   std::vector<FlowCase> cases;
   for (const Clipping clipping :
        {Clipping::kNone, Clipping::kGuessed, Clipping::kEachStep}) {
-    for (const int percent : {30, 60, 90, 97, 110, 150, 300}) {
-      cases.push_back({clipping, percent});
+    for (const ParamHomes homes : {ParamHomes::kHost, ParamHomes::kDevice}) {
+      for (const int percent : {30, 60, 90, 97, 110, 150, 300}) {
+        cases.push_back({clipping, homes, percent});
+      }
     }
   }
   return cases;
@@ -142,7 +153,8 @@ std::vector<FlowCase> Cases() {
 
 std::string NameOf(const testing::TestParamInfo<FlowCase>& info) {
   const char* const names[] = {"Early", "Guessed", "Clipped"};
-  return names[static_cast<size_t>(info.param.clipping)] +
+  return std::string(names[static_cast<size_t>(info.param.clipping)]) +
+         (info.param.homes == ParamHomes::kHost ? "" : "OnTheDevice") +
          std::to_string(info.param.percent);
 }
 
