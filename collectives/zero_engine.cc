@@ -102,7 +102,7 @@ TraceFile ZeroEngine::RecordedTrace() const {
   const std::optional<StepTrace> last = memory.last_step();
   if (!last) return trace;
   trace.step = *last;
-  trace.step.updates_early = parts_->optimizer.was_early();
+  trace.step.updates_early = parts_->optimizer.early().were_allowed();
   trace.step.missing_grads = MissingGradsOf(
       *model.layout, trace.step.accesses,
       [&](ParamId id) { return progress.params[id.index()].had_grad; },

@@ -13,9 +13,9 @@
 #include "chunk/base/ids.h"
 #include "chunk/base/status.h"
 #include "collectives/engine/engine_health.h"
-#include "collectives/engine/engine_memory.h"
 #include "collectives/engine/engine_model.h"
 #include "collectives/engine/engine_progress.h"
+#include "collectives/engine/memory/engine_memory.h"
 
 namespace castor::internal {
 

@@ -10,10 +10,10 @@
 #include "collectives/communicator.h"
 #include "collectives/engine/call_rules.h"
 #include "collectives/engine/engine_health.h"
-#include "collectives/engine/engine_memory.h"
 #include "collectives/engine/engine_model.h"
 #include "collectives/engine/engine_progress.h"
 #include "collectives/engine/engine_record.h"
+#include "collectives/engine/memory/engine_memory.h"
 #include "collectives/zero_options.h"
 
 namespace castor::internal {

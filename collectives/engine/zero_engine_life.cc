@@ -224,7 +224,7 @@ EngineStats ZeroEngine::Parts::stats() const {
   stats.wire_sent = comm.stats().bytes_sent;
   stats.exchange = comm.buffer_bytes();
   stats.engine_copies = reducer.copies();
-  stats.early_updates = optimizer.early_updates();
+  stats.early_updates = optimizer.early().count();
   stats.guesses = optimizer.guesses().begun();
   stats.right_guesses = optimizer.guesses().committed();
   stats.reduce_scatters = reducer.reduce_scatters();

@@ -46,7 +46,7 @@
 #include "collectives/engine/gradients/late_gradients.h"
 #include "collectives/engine/gradients/optimizer_pass.h"
 #include "collectives/engine/gradients/step_agreement.h"
-#include "collectives/engine/home_passes.h"
+#include "collectives/engine/memory/home_passes.h"
 #include "collectives/engine/params/param_gathers.h"
 #include "collectives/engine/params/param_leases.h"
 #include "collectives/engine/states/checkpoint_io.h"

@@ -66,14 +66,15 @@ Status ZeroEngine::SetUpdate(UpdateFunction update) {
 }
 
 Status ZeroEngine::SetLearningRate(std::string_view group, double lr) {
-  CASTOR_RETURN_IF_ERROR(parts_->optimizer.RequireNotEarly("rates"));
+  CASTOR_RETURN_IF_ERROR(parts_->optimizer.early().RequireNotAllowed("rates"));
   parts_->optimizer.guesses().DropAll();
   return parts_->base.scalars.groups.SetLearningRate(group, lr);
 }
 
 Status ZeroEngine::SetHyperParameters(std::string_view group,
                                       const HyperParameters& numbers) {
-  CASTOR_RETURN_IF_ERROR(parts_->optimizer.RequireNotEarly("hyper-parameters"));
+  CASTOR_RETURN_IF_ERROR(
+      parts_->optimizer.early().RequireNotAllowed("hyper-parameters"));
   parts_->optimizer.guesses().DropAll();
   return parts_->base.scalars.groups.SetHyperParameters(group, numbers);
 }
@@ -99,7 +100,7 @@ Result<SaveResult> ZeroEngine::Save(const SaveOptions& options) {
   CASTOR_RETURN_IF_ERROR(parts_->Told(rules.RequireStates()));
   // Gradients are not saved, and no state has changed since the last step,
   // unless updates have begun.
-  CASTOR_RETURN_IF_ERROR(parts_->optimizer.early()
+  CASTOR_RETURN_IF_ERROR(parts_->optimizer.early().allowed()
                              ? rules.RequireBetweenSteps("Save()")
                              : rules.RequireNothingOpen("Save()"));
   return parts_->Told(parts_->checkpoints.Save(options));

@@ -30,7 +30,7 @@ Status ZeroEngine::BeginMicroBatch(bool last) {
         "take another gradient mode");
   }
   if (progress.micro_batches > 0 && progress.last_micro_batch) {
-    if (parts_->optimizer.early() || parts_->norm.clipped() ||
+    if (parts_->optimizer.early().allowed() || parts_->norm.clipped() ||
         model.grads_in_place()) {
       return FailedPrecondition(
           "the micro-batch before this one was said to be the last, and its "
@@ -160,7 +160,7 @@ Result<EvaluateScope> ZeroEngine::Evaluate() {
   CASTOR_RETURN_IF_ERROR(rules.RequireSealed());
   if (model.grads_in_place()) {
     for (size_t p = 0; p < model.params.size(); ++p) {
-      CASTOR_RETURN_IF_ERROR(parts_->reducer.RequireNotOverwritten(
+      CASTOR_RETURN_IF_ERROR(parts_->reducer.overwritten().RequireNot(
           ParamId(static_cast<int32_t>(p))));
     }
   }
@@ -182,7 +182,7 @@ Status ZeroEngine::UpdateEarly(double lr) {
   CASTOR_RETURN_IF_ERROR(parts_->Told(parts_->base.rules.RequireSealed()));
   CASTOR_RETURN_IF_ERROR(CheckLearningRate(lr));
   CASTOR_RETURN_IF_ERROR(parts_->optimizer.RequireUpdate());
-  return parts_->optimizer.BeginEarly(lr);
+  return parts_->optimizer.early().Allow(lr);
 }
 
 Status ZeroEngine::GuessUpdates(double lr) {
@@ -246,7 +246,7 @@ Result<StepResult> ZeroEngine::Step(double lr) {
   CASTOR_RETURN_IF_ERROR(rules.RequireNothingOpen("Step()"));
   CASTOR_RETURN_IF_ERROR(CheckLearningRate(lr));
   CASTOR_RETURN_IF_ERROR(parts_->optimizer.RequireUpdate());
-  CASTOR_RETURN_IF_ERROR(parts_->optimizer.CheckRate(lr));
+  CASTOR_RETURN_IF_ERROR(parts_->optimizer.early().CheckRate(lr));
   return parts_->Told(MakeStep(lr));
 }
 
@@ -317,8 +317,8 @@ Status ZeroEngine::Abandon() {
   CASTOR_RETURN_IF_ERROR(parts_->Told(rules.RequireSealed()));
   CASTOR_RETURN_IF_ERROR(rules.RequireNothingOpen("Abandon()"));
   for (size_t c = 0; c < model.chunks(); ++c) {
-    CASTOR_RETURN_IF_ERROR(
-        parts_->optimizer.RequireNotUpdated(ChunkId(static_cast<int32_t>(c))));
+    CASTOR_RETURN_IF_ERROR(parts_->optimizer.early().RequireNotUpdated(
+        ChunkId(static_cast<int32_t>(c))));
   }
   parts_->optimizer.Abandon();
   CASTOR_RETURN_IF_ERROR(parts_->Told(parts_->late.Abandon()));

@@ -4,7 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_ENGINE_GRADIENTS_CHUNK_GRAD_H_
 #define CASTOR_COLLECTIVES_ENGINE_GRADIENTS_CHUNK_GRAD_H_
 
-// What GradientReducer keeps of a chunk's gradient. Value.
+// What GradientReducer keeps of a chunk's gradient, and how it reduces one.
+// Values.
 
 #include <cstddef>
 #include <cstdint>
@@ -28,6 +29,11 @@ struct ChunkGrad {
   size_t params_left = 0;
   bool valid = false;    // its home holds a sum
   bool used_up = false;  // by an early update, and never at home
+};
+
+struct Reduction {
+  bool traced = true;    // its end is in the trace
+  bool updates = false;  // no rank has more of it: it may be updated now
 };
 
 }  // namespace castor::internal

@@ -20,7 +20,7 @@
 #include "chunk/base/status.h"
 #include "chunk/chunk_layout.h"
 #include "collectives/engine/engine_base.h"
-#include "collectives/engine/home_passes.h"
+#include "collectives/engine/memory/home_passes.h"
 #include "offload/kernels/exact_sum.h"
 #include "offload/lanes/event.h"
 

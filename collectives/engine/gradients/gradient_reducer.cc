@@ -53,6 +53,10 @@ Status GradientReducer::CheckOpens(ParamId param) const {
   return OkStatus();
 }
 
+Bytes GradientReducer::SlotBytes(ChunkId chunk) const {
+  return BytesOf(model_.layout->chunk(chunk).size, model_.GradDType(chunk));
+}
+
 Status GradientReducer::TakeSlot(ChunkId chunk, bool traced) {
   ChunkGrad& grad = grads_[chunk.index()];
   CASTOR_ASSIGN_OR_RETURN(grad.slot, memory_.manager().OpenGrad(chunk, traced));
@@ -68,8 +72,8 @@ Result<std::byte*> GradientReducer::Open(ParamId param, Lane& lane) {
   CASTOR_ASSIGN_OR_RETURN(own.state, Next(param, ParamEvent::kOpen));
   if (!chunk.valid()) return static_cast<std::byte*>(nullptr);
   OpenFor(chunk, lane);
-  if (model_.grads_in_place() && !own.overwritten) {
-    BeginOverwriting(param, lane);
+  if (model_.grads_in_place()) {
+    overwritten_.Begin(param, grads_[chunk.index()].slot.data, lane);
   }
   own.used = true;
   CASTOR_RETURN_IF_ERROR(lane.status());
@@ -83,7 +87,8 @@ void GradientReducer::OpenFor(ChunkId chunk, Lane& lane) {
   if (grad.lanes.empty() && grad.ready.empty()) {
     // In place of parameters, each is cleared when it is opened.
     if (!model_.grads_in_place()) {
-      WaitOn(lane, grad.slot.free_after, chunk);
+      memory_.manager().WaitOn(lane, grad.slot.free_after, chunk,
+                               RunCause::kGradient);
       memory_.device().Zero(lane, grad.slot.data, SlotBytes(chunk));
     }
     grad.opened = lane.Record();
@@ -107,16 +112,6 @@ void GradientReducer::OpenFor(ChunkId chunk, Lane& lane) {
     grad.params_left +=
         progress_.params[other.index()].state != ParamState::kReady;
   }
-}
-
-void GradientReducer::WaitOn(Lane& lane, const Event& event, ChunkId chunk) {
-  memory_.manager().WaitOn(lane, event, chunk, RunCause::kGradient);
-}
-
-Event GradientReducer::PlaceUnused(ChunkId chunk) {
-  return memory_.loses_home(chunk)
-             ? memory_.store().WriteReady(chunk, StateKind::kParam)
-             : memory_.manager().UsesDone(chunk);
 }
 
 void GradientReducer::OpenZeros(ChunkId chunk) {
@@ -176,7 +171,9 @@ void GradientReducer::EndMicroBatch() {
 void GradientReducer::Reduce(ChunkId chunk, Reduction how) {
   ChunkGrad& grad = grads_[chunk.index()];
   grad.state = *NextState(grad.state, GradEvent::kAllReady);
-  if (model_.grads_in_place()) grad.ready.push_back(ClearUnopened(chunk));
+  if (model_.grads_in_place()) {
+    grad.ready.push_back(overwritten_.ClearUnopened(chunk, grad.slot.data));
+  }
   Event ready = AllOf(grad.ready);
   grad.ready.clear();
   if (model_.headroom > 0) {
@@ -188,7 +185,7 @@ void GradientReducer::Reduce(ChunkId chunk, Reduction how) {
   }
   const PassingGrad sum = SumOverRanks(chunk, ready);
   const bool updates =
-      how.updates && optimizer_.early() && progress_.last_micro_batch;
+      how.updates && optimizer_.early().allowed() && progress_.last_micro_batch;
   // One that is used up at once need not go to the drive and come back.
   grad.used_up = updates && !grad.valid && !model_.grads_in_place() &&
                  memory_.store().home(chunk, StateKind::kGrad) == Tier::kNvme &&
@@ -268,6 +265,12 @@ void GradientReducer::ForgetStep() {
   for (ParamProgress& param : progress_.params) {
     param.used = param.overwritten = false;
     param.borrowed = nullptr;
+  }
+}
+
+void GradientReducer::RestoreLostHomes() {
+  for (const ChunkId chunk : valid()) {
+    if (memory_.loses_home(chunk)) optimizer_.RestoreHome(chunk);
   }
 }
 

@@ -22,7 +22,8 @@
 #include "collectives/engine/gradients/chunk_grad.h"
 #include "collectives/engine/gradients/gradient_norm.h"
 #include "collectives/engine/gradients/optimizer_pass.h"
-#include "collectives/engine/home_passes.h"
+#include "collectives/engine/gradients/overwritten_params.h"
+#include "collectives/engine/memory/home_passes.h"
 #include "offload/lane.h"
 #include "offload/lanes/event.h"
 
@@ -39,7 +40,8 @@ class GradientReducer {
         record_(base.record),
         passes_(passes),
         norm_(norm),
-        optimizer_(optimizer) {}
+        optimizer_(optimizer),
+        overwritten_(base.model, base.memory, base.progress) {}
 
   void Begin();
   const ChunkGrad& of(ChunkId chunk) const { return grads_[chunk.index()]; }
@@ -65,10 +67,6 @@ class GradientReducer {
     return progress_.last_micro_batch ||
            model_.options.accumulation == AccumulationOrder::kEach;
   }
-  struct Reduction {
-    bool traced = true;    // its end is in the trace
-    bool updates = false;  // no rank has more of it: it may be updated now
-  };
   void Reduce(ChunkId chunk, Reduction how);
   void EndMicroBatch();
   void BeginStep() { reduced_in_step_ = 0; }
@@ -83,9 +81,8 @@ class GradientReducer {
   Status Borrow(std::span<const ParamId> params,
                 std::span<std::byte* const> grads, Lane& lane);
 
-  // In place of parameters (GradMode::kReuse).
-  Status RequireNotOverwritten(ParamId param) const;
-  // Of what no update wrote.
+  const OverwrittenParams& overwritten() const { return overwritten_; }
+  // Of parameters that gradients were written over and no update wrote.
   void RestoreLostHomes();
 
   int64_t reduce_scatters() const { return reduce_scatters_; }
@@ -95,20 +92,11 @@ class GradientReducer {
   // All ranks' sum of what is in the slot once that is ready.
   PassingGrad SumOverRanks(ChunkId chunk, const Event& ready);
   Result<ParamState> Next(ParamId param, ParamEvent event) const;
-  void WaitOn(Lane& lane, const Event& event, ChunkId chunk);
   // Opens it for a lane, behind what other lanes and micro-batches add.
   void OpenFor(ChunkId chunk, Lane& lane);
-  Bytes SlotBytes(ChunkId chunk) const {
-    return BytesOf(model_.layout->chunk(chunk).size, model_.GradDType(chunk));
-  }
+  Bytes SlotBytes(ChunkId chunk) const;
   // From device memory to its home. Returns when that memory may be reused.
   Event Deposit(ChunkId chunk, const PassingGrad& reduced);
-  // Has `lane` make zero of a parameter that nobody uses any more.
-  void BeginOverwriting(ParamId param, Lane& lane);
-  // When nobody uses the place of the chunk's gradient any more.
-  Event PlaceUnused(ChunkId chunk);
-  // Makes zero of gradients in place that nobody opened; when that is done.
-  Event ClearUnopened(ChunkId chunk);
 
   const EngineModel& model_;
   EngineMemory& memory_;
@@ -118,6 +106,7 @@ class GradientReducer {
   HomePasses& passes_;
   GradientNorm& norm_;
   OptimizerPass& optimizer_;
+  OverwrittenParams overwritten_;
   std::vector<ChunkGrad> grads_;  // by ChunkId
   int64_t reduce_scatters_ = 0;
   int64_t reduced_in_step_ = 0;  // chunks, each counted as often as reduced

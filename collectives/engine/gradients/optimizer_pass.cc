@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <string_view>
 #include <utility>
 
 #include "chunk/base/stable_sort.h"
@@ -85,7 +84,7 @@ Event OptimizerPass::Update(ChunkId chunk, float factor, double lr,
                             const PassingGrad* passing) {
   HomePass pass = PassOf(chunk, factor, lr, passing, 0);
   // At Step all gradients are on their way.
-  if (!updated(chunk)) pass.place = PickPlace::kHolds;
+  if (!early_.updated(chunk)) pass.place = PickPlace::kHolds;
   return passes_.Run(std::move(pass));
 }
 
@@ -164,7 +163,7 @@ Status OptimizerPass::UpdateAll(const std::vector<ChunkId>& with_gradient,
                                 float factor, double lr, StepUpdates* made) {
   for (size_t p = 0; p < scalars_.updates.size(); ++p) {
     const ChunkId chunk = model_.layout->places()[p].chunk;
-    const bool early = chunk.valid() && updated(chunk);
+    const bool early = chunk.valid() && early_.updated(chunk);
     scalars_.updates[p] += progress_.params[p].used && !early;
   }
   next_use_.clear();  // the step that has ended may be planned only now
@@ -173,7 +172,7 @@ Status OptimizerPass::UpdateAll(const std::vector<ChunkId>& with_gradient,
     return NextUse(a, nullptr) < NextUse(b, nullptr);
   });
   for (const ChunkId chunk : order) {
-    if (!updated(chunk) && !guesses_.Settle(chunk, factor, lr)) {
+    if (!early_.updated(chunk) && !guesses_.Settle(chunk, factor, lr)) {
       Update(chunk, factor, lr);
     }
     if (model_.sharding.refreshes()) gathers_.Refresh(chunk);
@@ -190,43 +189,9 @@ Status OptimizerPass::UpdateAll(const std::vector<ChunkId>& with_gradient,
   return OkStatus();
 }
 
-Status OptimizerPass::BeginEarly(double lr) {
-  if (progress_.micro_batches == 0) {
-    return FailedPrecondition(
-        "there is nothing to update outside a step: call BeginMicroBatch() "
-        "first");
-  }
-  if (model_.counts_norm()) {
-    return FailedPrecondition(
-        "nothing is updated before all gradients are known where the norm is "
-        "clipped or the loss is scaled: leave UpdateEarly() away");
-  }
-  early_lr_ = lr;
-  return OkStatus();
-}
-
-Status OptimizerPass::CheckRate(double lr) const {
-  CASTOR_RETURN_IF_ERROR(CheckLearningRate(lr));
-  if (!early_lr_ || *early_lr_ == lr) return OkStatus();
-  return InvalidArgument(
-      fmt::format("a step cannot be of rate {}: UpdateEarly() was told {}, and "
-                  "chunks are updated with that",
-                  lr, *early_lr_));
-}
-
-Status OptimizerPass::RequireNotEarly(std::string_view what) const {
-  if (!early_lr_) return OkStatus();
-  return FailedPrecondition(fmt::format(
-      "chunks of this step are updated already, as UpdateEarly() allowed: set "
-      "{} before it, or after Step()",
-      what));
-}
-
 void OptimizerPass::EndStep() {
   guesses_.EndStep();
-  was_early_ = early();
-  early_lr_.reset();
-  updated_.clear();
+  early_.EndStep();
   next_use_.clear();  // the next step's may be another
 }
 
@@ -252,7 +217,8 @@ void OptimizerPass::GuessNow(ChunkId chunk) {
            memory_.store().home(chunk, use.state) == Tier::kDevice ||
            (kept.begin == updated.begin && kept.end == updated.end);
   };
-  if (!lr || early() || guesses_.holds(chunk) || !AllUsed(chunk)) return;
+  if (!lr || early_.allowed() || guesses_.holds(chunk) || !AllUsed(chunk))
+    return;
   const auto factor = static_cast<float>(AveragingFactor());
   HomePass pass = PassOf(chunk, factor, *lr, nullptr, /*ahead=*/1);
   pass.aside = true;
@@ -266,7 +232,7 @@ void OptimizerPass::GuessNow(ChunkId chunk) {
 }
 
 void OptimizerPass::Abandon() {
-  early_lr_.reset();
+  early_.Abandon();
   guesses_.Abandon();
 }
 
@@ -274,21 +240,9 @@ Event OptimizerPass::UpdateNow(ChunkId chunk, const PassingGrad* passing) {
   for (ParamId id : model_.layout->chunk(chunk).params) {
     ++scalars_.updates[id.index()];
   }
-  updated_.resize(model_.chunks());
-  updated_[chunk.index()] = true;
-  ++early_updates_;
-  return Update(chunk, static_cast<float>(AveragingFactor()), *early_lr_,
+  early_.Note(chunk);
+  return Update(chunk, static_cast<float>(AveragingFactor()), early_.rate(),
                 passing);
-}
-
-Status OptimizerPass::RequireNotUpdated(ChunkId chunk) const {
-  if (!updated(chunk)) [[likely]] {
-    return OkStatus();
-  }
-  return FailedPrecondition(fmt::format(
-      "chunk {} is updated already, as UpdateEarly() allowed once the gradient "
-      "of {} was handed back: call Step() first",
-      chunk.value(), model_.Name(model_.layout->chunk(chunk).params.front())));
 }
 
 // Waits for the program's calls. Where the first of them failed before anything
@@ -300,7 +254,7 @@ Status OptimizerPass::FinishProgramUpdate() {
   bool wrote = false;
   const Status outcome = program_update_->TakeOutcome(&wrote);
   if (outcome.ok()) return outcome;
-  if (wrote || !updated_.empty() || model_.comm->world() > 1) {
+  if (wrote || early_.any() || model_.comm->world() > 1) {
     return health_.Fail(Aborted(fmt::format(
         "the optimizer's update failed in the middle of a step, so that some "
         "parameters are updated and others are not; load a checkpoint into a "

@@ -12,8 +12,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <string_view>
 #include <vector>
 
 #include "chunk/base/ids.h"
@@ -21,9 +19,10 @@
 #include "chunk/chunk_layout.h"
 #include "collectives/custom_update.h"
 #include "collectives/engine/engine_base.h"
+#include "collectives/engine/gradients/early_updates.h"
 #include "collectives/engine/gradients/update_guesses.h"
 #include "collectives/engine/gradients/update_work.h"
-#include "collectives/engine/home_passes.h"
+#include "collectives/engine/memory/home_passes.h"
 #include "collectives/engine/params/param_gathers.h"
 #include "offload/lanes/event.h"
 
@@ -46,6 +45,7 @@ class OptimizerPass {
         health_(base.health),
         passes_(passes),
         gathers_(gathers),
+        early_(base.model, base.progress),
         guesses_(base) {}
 
   // A custom optimizer's.
@@ -61,13 +61,8 @@ class OptimizerPass {
   Status UpdateAll(const std::vector<ChunkId>& with_gradient, float factor,
                    double lr, StepUpdates* made);
 
-  // Early updates.
-  Status BeginEarly(double lr);
-  bool early() const { return early_lr_.has_value(); }
-  // InvalidArgument where a step cannot have the rate.
-  Status CheckRate(double lr) const;
-  // Before the numbers that updates use are changed; `what`: which.
-  Status RequireNotEarly(std::string_view what) const;
+  EarlyUpdates& early() { return early_; }
+  const EarlyUpdates& early() const { return early_; }
   // Whether all parameters of the chunk have a gradient here, and none is read
   // in place. Ranks then update the chunk without asking each other.
   bool MayUpdateNow(ChunkId chunk) const;
@@ -76,10 +71,6 @@ class OptimizerPass {
   Event UpdateNow(ChunkId chunk, const PassingGrad* passing = nullptr);
   // When those of the step before are over.
   const Event& updates_before() const { return updates_before_; }
-  bool updated(ChunkId chunk) const {
-    return !updated_.empty() && updated_[chunk.index()];
-  }
-  Status RequireNotUpdated(ChunkId chunk) const;
 
   // Updates before the norm is known.
   UpdateGuesses& guesses() { return guesses_; }
@@ -87,9 +78,6 @@ class OptimizerPass {
   // Begins the update of a chunk whose gradient is reduced, where that may be
   // guessed and there is room.
   void GuessNow(ChunkId chunk);
-  int64_t early_updates() const { return early_updates_; }
-  // Whether the step that ended last might update early.
-  bool was_early() const { return was_early_; }
   void EndStep();
   void Abandon();
 
@@ -119,13 +107,10 @@ class OptimizerPass {
   EngineHealth& health_;
   HomePasses& passes_;
   ParamGathers& gathers_;
+  EarlyUpdates early_;
   UpdateGuesses guesses_;
   std::shared_ptr<ProgramUpdate> program_update_;  // null: none
-  std::optional<double> early_lr_;  // of this step, if it may update early
-  bool was_early_ = false;
-  std::vector<bool> updated_;      // by ChunkId, before Step; empty: none
   std::vector<int64_t> next_use_;  // by ChunkId; empty: not looked up
-  int64_t early_updates_ = 0;
   Event updates_before_;
 };
 

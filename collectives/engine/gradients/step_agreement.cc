@@ -51,7 +51,7 @@ Result<NormOfStep> StepAgreement::Agree(double lr) {
     lanes_.comm->Wait(lanes_.reduce->Record());
     lanes_.comm->Wait(memory_.device_lane().Record());
     // Not for updates that have begun, which may take as long as a backward.
-    if (!optimizer_.early()) {
+    if (!optimizer_.early().allowed()) {
       lanes_.comm->Wait(lanes_.host->Record());
       lanes_.comm->Wait(optimizer_.updates_before());
     }

@@ -22,7 +22,7 @@
 
 #include "chunk/base/ids.h"
 #include "collectives/engine/engine_base.h"
-#include "collectives/engine/home_passes.h"
+#include "collectives/engine/memory/home_passes.h"
 #include "offload/shards/window_work.h"
 
 namespace castor::internal {

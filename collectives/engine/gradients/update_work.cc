@@ -23,25 +23,6 @@ float* Floats(std::byte* data) { return reinterpret_cast<float*>(data); }
 
 }  // namespace
 
-void ProgramUpdate::Call(const UpdateCall& call) {
-  // The host's lane and the device's come here at the same time.
-  std::lock_guard one_call(calling_);
-  {
-    std::lock_guard lock(mutex_);
-    if (!failure_.ok()) return;
-  }
-  const Status status = function_(call);
-  std::lock_guard lock(mutex_);
-  wrote_ = wrote_ || status.code() != ErrorCode::kFailedPrecondition;
-  if (failure_.ok()) failure_ = status;
-}
-
-Status ProgramUpdate::TakeOutcome(bool* wrote) {
-  std::lock_guard lock(mutex_);
-  *wrote = std::exchange(wrote_, false);
-  return std::exchange(failure_, OkStatus());
-}
-
 void UpdateWork::Place(const StateBytes& at) {
   grad = at.passing != nullptr ? at.passing : at.of(StateKind::kGrad);
   param = at.of(StateKind::kParam);

@@ -14,15 +14,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "chunk/base/dtype.h"
-#include "chunk/base/status.h"
 #include "collectives/custom_update.h"
-#include "collectives/engine/home_passes.h"
+#include "collectives/engine/engine_model.h"
+#include "collectives/engine/gradients/program_update.h"
+#include "collectives/engine/memory/home_pass.h"
 #include "offload/device.h"
 #include "offload/kernels/optimizer.h"
 #include "offload/lane.h"
@@ -30,27 +29,6 @@
 #include "placement/state_kind.h"
 
 namespace castor::internal {
-
-// Calls the program's update, until a call of a step fails: what comes after
-// that is left as it was. Thread-safe.
-class ProgramUpdate {
- public:
-  explicit ProgramUpdate(UpdateFunction function)
-      : function_(std::move(function)) {}
-
-  void Call(const UpdateCall& call);
-  // How the calls since the last one went. `wrote`: whether they changed, or
-  // may have changed, anything.
-  Status TakeOutcome(bool* wrote);
-
- private:
-  const UpdateFunction function_;
-  std::mutex calling_;  // taken before mutex_
-  std::mutex mutex_;
-  // All guarded by mutex_.
-  Status failure_;
-  bool wrote_ = false;
-};
 
 struct UpdateWork {
   struct Piece {

@@ -41,7 +41,7 @@ Result<ParamLease> ParamLeases::Acquire(std::span<const ParamId> params,
       first_uses_.push_back(id);
     }
     if (model_.grads_in_place()) {
-      CASTOR_RETURN_IF_ERROR(reducer_.RequireNotOverwritten(id));
+      CASTOR_RETURN_IF_ERROR(reducer_.overwritten().RequireNot(id));
       int32_t& count = progress_.params[id.index()].held;
       ++count;
       held.counts.push_back(&count);
@@ -80,7 +80,7 @@ Result<const ChunkPin*> ParamLeases::Pin(ChunkId chunk, Lane& lane,
       std::find_if(held.pins.begin(), held.pins.end(),
                    [&](const ChunkPin& p) { return p.chunk() == chunk; });
   if (pin != held.pins.end()) return &*pin;
-  CASTOR_RETURN_IF_ERROR(optimizer_.RequireNotUpdated(chunk));
+  CASTOR_RETURN_IF_ERROR(optimizer_.early().RequireNotUpdated(chunk));
   late_.FollowPlan();
   Result<ChunkPin> made = memory_.manager().Acquire(chunk, lane);
   while (!made.ok() && late_.MakeRoom()) {

@@ -300,7 +300,7 @@ Status StateValues::WriteGrad(ParamId param, std::span<const float> values,
     progress_.params[param.index()].used = used;
     return OkStatus();
   }
-  CASTOR_RETURN_IF_ERROR(optimizer_.RequireNotUpdated(chunk));
+  CASTOR_RETURN_IF_ERROR(optimizer_.early().RequireNotUpdated(chunk));
   CASTOR_RETURN_IF_ERROR(norm_.RequireNotClipped(param));
   if (!reducer_.of(chunk).valid) {
     return FailedPrecondition(fmt::format(

@@ -26,9 +26,9 @@ Status StateValues::WriteBack(
     CheckSize(param, values.size());
     const ChunkId chunk = model_.chunk_of(param);
     if (!chunk.valid() || progress_.micro_batches == 0) continue;
-    CASTOR_RETURN_IF_ERROR(optimizer_.RequireNotUpdated(chunk));
+    CASTOR_RETURN_IF_ERROR(optimizer_.early().RequireNotUpdated(chunk));
     if (model_.grads_in_place())
-      CASTOR_RETURN_IF_ERROR(reducer_.RequireNotOverwritten(param));
+      CASTOR_RETURN_IF_ERROR(reducer_.overwritten().RequireNot(param));
   }
   std::vector<bool> stale(model_.chunks());
   for (const auto& [param, values] : written) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "collectives/engine/engine_memory.h"
+#include "collectives/engine/memory/engine_memory.h"
 
 #include <fmt/format.h>
 
@@ -17,39 +17,6 @@
 
 namespace castor::internal {
 
-Result<MemoryPlan> EngineMemory::PlanAll(const SealOptions& declared,
-                                         bool spare_places) const {
-  const auto made = [&](ZeroOptions options, Bytes device,
-                        const SealOptions& held) {
-    options.guess_updates = options.guess_updates && spare_places;
-    SealBudgets budgets = model_->least;
-    budgets.device = device;
-    return MemoryOf(*model_->layout, model_->sharding, options, budgets,
-                    model_->bindings, held);
-  };
-  const bool known = !declared.held.empty() && !declared.estimate;
-  if (!declared.grow || known) {
-    return made(model_->options, model_->least.device, declared);
-  }
-  ZeroOptions options = model_->options;
-  options.prefetch.depth = 0;
-  options.keep_copies = false;
-  const SealOptions held =
-      FirstStepOf(*model_->layout, model_->Specs(), declared);
-  // In little more than the least budget that serves it, which leaves the rest
-  // to slots.
-  Result<MemoryPlan> least = made(options, model_->least.device, held);
-  Bytes serves = model_->least.device;
-  Bytes fails;
-  while (least.ok() && serves - fails > model_->least.device / 64) {
-    const Bytes half = fails + (serves - fails) / 2;
-    Result<MemoryPlan> in_half = made(options, half, held);
-    (in_half.ok() ? serves : fails) = half;
-    if (in_half.ok()) least = std::move(in_half);
-  }
-  return least;
-}
-
 std::optional<StepTrace> EngineMemory::last_step() const {
   if (manager_ == nullptr) return std::nullopt;
   return manager_->last_step();
@@ -64,11 +31,11 @@ void EngineMemory::Tell(EngineStats* stats) const {
   for (Tier tier : kAllTiers) {
     const size_t t = TierIndex(tier);
     const PoolStats& now = pool(tier).stats();
-    const Bytes more = tier == Tier::kHost ? widened_ : Bytes(0);
+    const Bytes more = tier == Tier::kHost ? planned_.widened() : Bytes(0);
     stats->tiers[t] = {now.budget - more, now.in_use - more, now.peak - more};
-    stats->home_bytes[t] = plan_.home_bytes[t];
+    stats->home_bytes[t] = plan().home_bytes[t];
     for (size_t k = 0; k < kStateKinds; ++k) {
-      stats->state_bytes[k][t] = plan_.placement.bytes[k][t];
+      stats->state_bytes[k][t] = plan().placement.bytes[k][t];
     }
     for (Tier to : kAllTiers) {
       stats->moved[t][TierIndex(to)] = store_->moved()[t][TierIndex(to)];
@@ -93,7 +60,7 @@ void EngineMemory::Tell(EngineStats* stats) const {
     stats->stall_ns += sum.ns;
   }
   stats->tier_allocations = pools_->allocations();
-  for (int64_t slots : plan_.problem.slots) stats->gathered_slots += slots;
+  for (int64_t slots : plan().problem.slots) stats->gathered_slots += slots;
 }
 
 // After the raise all states live on the device, and all parameters and
@@ -104,9 +71,11 @@ Status EngineMemory::WithEnough(const Status& failed) const {
   if (!grows_ && !model_->options.keep_copies) return failed;
   SealOptions all;
   all.grow = true;
-  if (plan_.lease_class >= 0) {
+  if (plan().lease_class >= 0) {
     all.largest_lease =
-        plan_.device_classes[static_cast<size_t>(plan_.lease_class)].slot_bytes;
+        plan()
+            .device_classes[static_cast<size_t>(plan().lease_class)]
+            .slot_bytes;
   }
   HeldTogether& moment = all.held.emplace_back();
   for (size_t p = 0; p < model_->params.size(); ++p) {
@@ -135,27 +104,26 @@ Status EngineMemory::WithEnough(const Status& failed) const {
 Status EngineMemory::Build(const SealOptions& declared,
                            const SlabComing& coming, const RankPools* before) {
   grows_ = declared.grow;
-  CASTOR_ASSIGN_OR_RETURN(plan_, PlanAll(declared, /*spare_places=*/true));
-  if (model_->options.dry && model_->options.dry->instant) WidenStaging();
-  WarnOfDeadlines();
-  RankPoolsOptions asked = PoolsOptions();
-  asked.coming = coming;
-  asked.before = before;
-  Result<std::unique_ptr<RankPools>> made = RankPools::Create(std::move(asked));
-  if (made.status().code() == ErrorCode::kUnavailable &&
-      plan_.spare_bytes != std::array<Bytes, 3>()) {
-    // The machine has less than the budgets say: homes may fit alone.
-    CASTOR_ASSIGN_OR_RETURN(plan_, PlanAll(declared, /*spare_places=*/false));
-    asked = PoolsOptions();
+  const auto take = [&] {
+    RankPoolsOptions asked = planned_.PoolsOptions();
     asked.coming = coming;
     asked.before = before;
-    made = RankPools::Create(std::move(asked));
+    return RankPools::Create(std::move(asked));
+  };
+  CASTOR_RETURN_IF_ERROR(planned_.Make(declared, /*spare_places=*/true));
+  planned_.Warn();
+  Result<std::unique_ptr<RankPools>> made = take();
+  if (made.status().code() == ErrorCode::kUnavailable &&
+      plan().spare_bytes != std::array<Bytes, 3>()) {
+    // The machine has less than the budgets say: homes may fit alone.
+    CASTOR_RETURN_IF_ERROR(planned_.Make(declared, /*spare_places=*/false));
+    made = take();
   }
   CASTOR_ASSIGN_OR_RETURN(pools_, std::move(made));
   device_lane_ =
       device().MakeLane(fmt::format("rank {} device", model_->comm->rank()),
                         health_->OnFailure());
-  if (plan_.norm_class >= 0) {
+  if (plan().norm_class >= 0) {
     // A page beside the budgets, as the rest of what ranks agree on.
     HostSlabOptions words;
     words.log = model_->options.log;
@@ -163,104 +131,6 @@ Status EngineMemory::Build(const SealOptions& declared,
                             device().MakeHostSlab(kNormBytes, words));
   }
   return TakeOwnSlots();
-}
-
-void EngineMemory::WarnOfDeadlines() const {
-  Log& log = *model_->options.log;
-  if (!plan_.unknown_links.empty()) {
-    log.WarnOnce(
-        "unknown links",
-        fmt::format("the machine says nothing of {}, which fetches pass: they "
-                    "are weighed by the links they cross, not by their time",
-                    plan_.unknown_links));
-  }
-  const PlanProblem& problem = plan_.problem;
-  if (problem.prefetch.mode == PrefetchMode::kDeadlines &&
-      (problem.fetch_ns.empty() || problem.step_compute_ns == 0)) {
-    log.WarnOnce(
-        "no deadlines",
-        fmt::format("nothing is fetched ahead by deadlines, but {} chunks "
-                    "before their use: {}",
-                    problem.prefetch.depth, LackedByDeadlines(plan_)));
-  }
-}
-
-RankPoolsOptions EngineMemory::PoolsOptions() const {
-  const ZeroOptions& options = model_->options;
-  Communicator* const comm = model_->comm;
-  RankPoolsOptions asked;
-  asked.device = options.device;
-  asked.executor = options.executor;
-  asked.workers = &model_->workers();
-  asked.make_device_slab = options.make_device_slab;
-  asked.device_budget = options.device_budget - comm->buffer_bytes();
-  asked.host_budget = options.host_budget + widened_;
-  // As much as is needed: a parked device may come here too.
-  asked.nvme_budget = plan_.home_bytes[TierIndex(Tier::kNvme)] +
-                      plan_.spare_bytes[TierIndex(Tier::kNvme)];
-  for (const SlotClass& shape : plan_.device_classes) {
-    asked.nvme_budget += RoundUp(shape.slot_bytes, KiB(4)) * shape.slots;
-  }
-  if (!options.nvme.empty()) {
-    asked.nvme_budget = NvmeLimit(options.nvme).value_or(asked.nvme_budget);
-  }
-  asked.device_classes = plan_.device_classes;
-  asked.host_classes = plan_.host_classes;
-  asked.nvme_classes = plan_.nvme_classes;
-  asked.host_spare = plan_.spare_bytes[TierIndex(Tier::kHost)];
-  asked.nvme_drives = options.nvme;
-  asked.make_nvme_queue = options.make_nvme_queue;
-  asked.nvme_checksums = options.nvme_checksums;
-  asked.dry = options.dry.has_value();
-  if (options.dry) asked.nvme_joined = options.dry->nvme_piece;
-  asked.log = options.log;
-  asked.poison = options.poison;
-  asked.nvme_class = plan_.staging_class;
-  asked.device_memory = {
-      .made = [comm](void* data,
-                     Bytes size) { comm->RegisterMemory(data, size); },
-      .going = [comm](void* data) { comm->UnregisterMemory(data); }};
-  return asked;
-}
-
-void EngineMemory::WidenStaging() {
-  if (plan_.piece == Elements(0) || plan_.staging_class < 0) return;
-  counted_piece_ = std::exchange(plan_.piece, Elements(0));
-  Bytes largest;
-  for (const auto& states : plan_.states) {
-    for (const StatePlace& place : states) {
-      largest = std::max(largest, RoundUp(place.bytes, KiB(4)));
-    }
-  }
-  SlotClass& staging =
-      plan_.host_classes[static_cast<size_t>(plan_.staging_class)];
-  if (staging.slot_bytes >= largest) return;
-  widened_ = (largest - staging.slot_bytes) * staging.slots;
-  staging.slot_bytes = largest;
-}
-
-int64_t EngineMemory::UpdateSlots() const {
-  // The calls of a program come in one order.
-  if (model_->options.optimizer.kind == OptimizerKind::kCustom) return 0;
-  int64_t most = 0;  // that one update takes
-  bool nvme = false;
-  for (const auto& states : plan_.states) {
-    const auto on = [&](Tier tier) {
-      return std::count_if(states.begin(), states.end(),
-                           [&](const StatePlace& at) {
-                             return at.bytes > Bytes(0) && at.home == tier;
-                           });
-    };
-    // A chunk that is whole on the device is updated there.
-    if (on(Tier::kHost) + on(Tier::kNvme) == 0) continue;
-    most = std::max(most, on(Tier::kDevice) + on(Tier::kNvme));
-    nvme |= on(Tier::kNvme) > 0;
-  }
-  const int64_t work = plan_.staging_slots - plan_.fetch_slots;
-  // The rest serves gradients on their way home. On a drive one update is read
-  // and one written while a third is made; with less, both ways would wait.
-  const int64_t own = work - (nvme ? std::max<int64_t>(2, work / 4) : 1);
-  return own >= (nvme ? 3 * most : most) ? own : 0;
 }
 
 Status EngineMemory::BuildStore(ChunkSource* source,
@@ -274,27 +144,28 @@ Status EngineMemory::BuildStore(ChunkSource* source,
   homes.on_failure = health_->OnFailure();
   homes.rank = model_->comm->rank();
   homes.names = model_->sharding.states;
-  homes.staging_class = plan_.staging_class;
-  homes.staging_slots = plan_.staging_slots;
-  homes.fetch_slots = plan_.fetch_slots;
-  homes.work_slots = UpdateSlots();
+  homes.staging_class = plan().staging_class;
+  homes.staging_slots = plan().staging_slots;
+  homes.fetch_slots = plan().fetch_slots;
+  homes.work_slots = planned_.UpdateSlots();
   store_ = std::make_unique<ShardStore>(homes);
-  for (size_t c = 0; c < plan_.states.size(); ++c) {
+  for (size_t c = 0; c < plan().states.size(); ++c) {
     for (size_t k = 0; k < kStateKinds; ++k) {
-      const StatePlace& place = plan_.states[c][k];
+      const StatePlace& place = plan().states[c][k];
       if (place.bytes == Bytes(0)) continue;
       const ChunkId chunk(static_cast<int32_t>(c));
       const StateKind state = static_cast<StateKind>(k);
       const DType dtype = model_->dtype(state, chunk);
-      CASTOR_RETURN_IF_ERROR(store_->AddShard(
-          chunk, state, place.home, place.slot_class, place.bytes,
-          BytesOf(plan_.piece, dtype), BytesOf(counted_piece_, dtype)));
+      CASTOR_RETURN_IF_ERROR(
+          store_->AddShard(chunk, state, place.home, place.slot_class,
+                           place.bytes, BytesOf(plan().piece, dtype),
+                           BytesOf(planned_.counted_piece(), dtype)));
     }
   }
 
   MemoryManagerOptions gathered;
   gathered.device = &pool(Tier::kDevice);
-  gathered.problem = plan_.problem;
+  gathered.problem = plan().problem;
   gathered.policy = options.policy;
   gathered.source = source;
   gathered.clock = options.clock;
@@ -354,14 +225,14 @@ Status EngineMemory::Close() {
 
 Status EngineMemory::TakeOwnSlots() {
   TierPool& slots = pool(Tier::kDevice);
-  if (plan_.lease_class >= 0 && !lease_slot_.valid()) {
+  if (plan().lease_class >= 0 && !lease_slot_.valid()) {
     CASTOR_ASSIGN_OR_RETURN(lease_slot_,
-                            slots.Take(plan_.lease_class, SlotHold::kSettled));
+                            slots.Take(plan().lease_class, SlotHold::kSettled));
     arena_ = LeaseArena(lease_slot_.data, lease_slot_.size);
   }
-  if (plan_.norm_class >= 0 && !norm_slot_.valid()) {
+  if (plan().norm_class >= 0 && !norm_slot_.valid()) {
     CASTOR_ASSIGN_OR_RETURN(norm_slot_,
-                            slots.Take(plan_.norm_class, SlotHold::kSettled));
+                            slots.Take(plan().norm_class, SlotHold::kSettled));
     device_lane_->Wait(norm_slot_.free_after);
     device().Zero(*device_lane_, norm_slot_.data, norm_slot_.size);
   }
@@ -388,14 +259,14 @@ void EngineMemory::GiveOwnSlotsBack() {
 
 std::vector<ShardRange> EngineMemory::WithinPieces(ChunkId chunk,
                                                    ShardRange range) const {
-  if (plan_.piece == Elements(0)) return {range};
+  if (plan().piece == Elements(0)) return {range};
   std::vector<Elements> cuts = {range.begin, range.end};
   for (int k = 0; k < kStateKinds; ++k) {
     const StateKind state = static_cast<StateKind>(k);
     if (!store_->has(chunk, state)) continue;
     const ShardRange kept = model_->kept(state, chunk);
-    for (Elements cut = kept.begin + plan_.piece; cut < range.end;
-         cut += plan_.piece) {
+    for (Elements cut = kept.begin + plan().piece; cut < range.end;
+         cut += plan().piece) {
       if (cut > range.begin) cuts.push_back(cut);
     }
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_COLLECTIVES_ENGINE_ENGINE_MEMORY_H_
-#define CASTOR_COLLECTIVES_ENGINE_ENGINE_MEMORY_H_
+#ifndef CASTOR_COLLECTIVES_ENGINE_MEMORY_ENGINE_MEMORY_H_
+#define CASTOR_COLLECTIVES_ENGINE_MEMORY_ENGINE_MEMORY_H_
 
 // All of an engine that lies in budgets, or refers to what does: pools of the
 // tiers, the store of states at home, the manager of what is gathered, and the
@@ -20,6 +20,7 @@
 #include "collectives/engine/engine_health.h"
 #include "collectives/engine/engine_model.h"
 #include "collectives/engine/engine_progress.h"
+#include "collectives/engine/memory/planned_memory.h"
 #include "collectives/engine_results.h"
 #include "collectives/memory/memory_plan.h"
 #include "collectives/zero_options.h"
@@ -37,7 +38,7 @@ namespace castor::internal {
 class EngineMemory {
  public:
   EngineMemory(const EngineModel& model, const EngineHealth& health)
-      : model_(&model), health_(&health) {}
+      : model_(&model), health_(&health), planned_(model) {}
 
   // Plans all memory and takes it. `before`: whose states come here later.
   Status Build(const SealOptions& declared, const SlabComing& coming = {},
@@ -56,7 +57,7 @@ class EngineMemory {
   void Drop();
   bool built() const { return manager_ != nullptr; }
   // REQUIRES, from here on: built.
-  const MemoryPlan& plan() const { return plan_; }
+  const MemoryPlan& plan() const { return planned_.plan(); }
   RankPools& pools() const { return *pools_; }
   TierPool& pool(Tier tier) const { return pools_->pool(tier); }
   Device& device() const { return pools_->device(); }
@@ -79,7 +80,7 @@ class EngineMemory {
   // Gradients are written over parameters that are used where they are at home.
   bool loses_home(ChunkId chunk) const {
     return model_->grads_in_place() &&
-           plan_.problem.param_class[chunk.index()] == kNoSlotClass;
+           plan().problem.param_class[chunk.index()] == kNoSlotClass;
   }
 
   // Asked of the manager between steps. Copies of states that change are
@@ -96,21 +97,10 @@ class EngineMemory {
   void BeginStep(int32_t step);
 
  private:
-  Result<MemoryPlan> PlanAll(const SealOptions& declared,
-                             bool spare_places) const;
-  void WarnOfDeadlines() const;
-  // Of staging, how many slots updates that begin by urgency have alone.
-  int64_t UpdateSlots() const;
-  RankPoolsOptions PoolsOptions() const;
-  // Staging slots for whole shards of a dry engine, beside the budget.
-  void WidenStaging();
-
   const EngineModel* model_;
   const EngineHealth* health_;
-  MemoryPlan plan_;
-  bool grows_ = false;      // SealOptions::grow
-  Bytes widened_;           // by so much more host memory for staging
-  Elements counted_piece_;  // where shards move whole: as if in such pieces
+  PlannedMemory planned_;
+  bool grows_ = false;  // SealOptions::grow
   // Destroyed in reverse: lanes stop before the memory their work touches goes.
   std::unique_ptr<RankPools> pools_;
   LeaseArena arena_;
@@ -124,4 +114,4 @@ class EngineMemory {
 
 }  // namespace castor::internal
 
-#endif  // CASTOR_COLLECTIVES_ENGINE_ENGINE_MEMORY_H_
+#endif  // CASTOR_COLLECTIVES_ENGINE_MEMORY_ENGINE_MEMORY_H_

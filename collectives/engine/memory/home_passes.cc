@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "collectives/engine/home_passes.h"
+#include "collectives/engine/memory/home_passes.h"
 
 #include <algorithm>
 #include <array>
