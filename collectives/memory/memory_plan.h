@@ -74,9 +74,10 @@ struct StatePlace {
   Bytes bytes;  // 0: the state does not exist
   Tier home = Tier::kHost;
   int32_t slot_class = -1;  // of its home's pool
-  // Of spare places (ShardStore::TakeAside): of its home's pool, of the host's
-  // where its home is the device; -1: there are none.
-  int32_t spare_class = -1;
+  // Of spare places (ShardStore::TakeAside) in host memory and on NVMe; -1:
+  // there are none. A state at home in host memory may have both.
+  int32_t host_spare_class = -1;
+  int32_t nvme_spare_class = -1;
 };
 
 struct MemoryPlan {

@@ -79,11 +79,42 @@ std::array<StatePlace, kStateKinds> PlacesOf(const SlotNeeds& needs,
   return places;
 }
 
-// Adds spare places of what updates in host memory write, for as many chunks as
-// budgets leave room for: of the last ones first, whose gradients come first.
-void AddSparePlaces(const SlotNeeds& needs,
-                    const std::vector<ChunkHomes>& homes, Bytes staging,
-                    MemoryPlan& plan) {
+// Where new states of one chunk go while an update is a guess.
+struct Spares {
+  struct Place {
+    StateKind state;
+    Tier tier;
+    Bytes bytes;
+  };
+  std::vector<Place> places;  // empty: the chunk is not guessed
+  std::array<Bytes, 3> takes;
+};
+
+// `homes_tier`: where states at home in host memory have their spare places.
+Spares SparesOf(const SlotNeeds& needs, const MemoryPlan& plan, size_t chunk,
+                Tier homes_tier) {
+  Spares spares;
+  bool on_host = false;
+  for (size_t k = 0; k < kStateKinds; ++k) {
+    const StatePlace& place = plan.states[chunk][k];
+    const StateKind state = static_cast<StateKind>(k);
+    if (place.bytes == Bytes(0)) continue;
+    on_host |= place.home != Tier::kDevice;
+    if (state == StateKind::kGrad) continue;
+    const Tier tier = place.home == Tier::kDevice ? Tier::kHost
+                      : place.home == Tier::kHost ? homes_tier
+                                                  : Tier::kNvme;
+    const Bytes bytes = needs.shapes()[chunk].host_bytes[k];
+    spares.places.push_back({state, tier, bytes});
+    spares.takes[TierIndex(tier)] += bytes;
+  }
+  return needs.trainable(chunk) && on_host ? spares : Spares();
+}
+
+// Adds spare places of states that updates in host memory write, for as many
+// chunks as budgets leave room for: of the last chunks first, whose gradients
+// come first. Beside full host memory the spare place of a state is on NVMe.
+void AddSparePlaces(const SlotNeeds& needs, Bytes staging, MemoryPlan& plan) {
   const MemoryPlanInput& input = needs.input();
   std::array<Bytes, 3> left;
   left[1] = input.host_budget - staging - SlotsBytes(plan.host_classes);
@@ -93,50 +124,35 @@ void AddSparePlaces(const SlotNeeds& needs,
   const auto classes = [&](Tier tier) -> std::vector<SlotClass>& {
     return tier == Tier::kNvme ? plan.nvme_classes : plan.host_classes;
   };
-  struct Spare {
-    size_t state;
-    Tier tier;
-    Bytes bytes;
+  const auto fits = [&](const Spares& spares) {
+    return spares.takes[1] <= left[1] && spares.takes[2] <= left[2];
   };
-  const auto spares_of = [&](size_t c) {
-    std::vector<Spare> spares;
-    bool on_host = false;
-    for (size_t k = 0; k < kStateKinds; ++k) {
-      const StatePlace& place = plan.states[c][k];
-      if (place.bytes == Bytes(0)) continue;
-      on_host |= place.home != Tier::kDevice;
-      if (static_cast<StateKind>(k) == StateKind::kGrad) continue;
-      spares.push_back({k,
-                        place.home == Tier::kDevice ? Tier::kHost : place.home,
-                        needs.shapes()[c].host_bytes[k]});
-    }
-    const bool updated = needs.trainable(c) && on_host;
-    return updated ? spares : std::vector<Spare>();
-  };
-  for (size_t c = homes.size(); c-- > 0;) {
-    const std::vector<Spare> spares = spares_of(c);
-    std::array<Bytes, 3> takes;
-    for (const Spare& spare : spares)
-      takes[TierIndex(spare.tier)] += spare.bytes;
+  for (size_t c = plan.states.size(); c-- > 0;) {
+    Spares spares = SparesOf(needs, plan, c, Tier::kHost);
+    if (!fits(spares)) spares = SparesOf(needs, plan, c, Tier::kNvme);
     // One large chunk does not keep others from theirs.
-    if (takes[1] > left[1] || takes[2] > left[2]) continue;
-    for (const Spare& spare : spares) {
-      AddSlots(classes(spare.tier), 0, spare.bytes, 1);
-      left[TierIndex(spare.tier)] -= spare.bytes;
-      plan.spare_bytes[TierIndex(spare.tier)] += spare.bytes;
+    if (!fits(spares)) continue;
+    for (const Spares::Place& place : spares.places) {
+      AddSlots(classes(place.tier), 0, place.bytes, 1);
+      left[TierIndex(place.tier)] -= place.bytes;
+      plan.spare_bytes[TierIndex(place.tier)] += place.bytes;
     }
   }
   // Which chunk takes a place is found out when its gradient is there.
-  for (size_t c = 0; c < homes.size(); ++c) {
-    for (const Spare& spare : spares_of(c)) {
-      const std::vector<SlotClass>& those = classes(spare.tier);
-      const auto fits =
-          std::find_if(those.begin(), those.end(), [&](const SlotClass& shape) {
-            return shape.slot_bytes == spare.bytes;
-          });
-      if (fits == those.end()) continue;
-      plan.states[c][spare.state].spare_class =
-          static_cast<int32_t>(fits - those.begin());
+  const auto class_of = [&](const Spares::Place& place) -> int32_t {
+    const std::vector<SlotClass>& those = classes(place.tier);
+    for (size_t k = 0; k < those.size(); ++k) {
+      if (those[k].slot_bytes == place.bytes) return static_cast<int32_t>(k);
+    }
+    return -1;
+  };
+  for (size_t c = 0; c < plan.states.size(); ++c) {
+    for (const Tier tier : {Tier::kHost, Tier::kNvme}) {
+      for (const Spares::Place& place : SparesOf(needs, plan, c, tier).places) {
+        StatePlace& state = plan.states[c][Index(place.state)];
+        (place.tier == Tier::kHost ? state.host_spare_class
+                                   : state.nvme_spare_class) = class_of(place);
+      }
     }
   }
 }
@@ -207,7 +223,7 @@ MemoryPlan CutIntoSlots(const SlotNeeds& needs,
     plan.device_classes.push_back({needs.norm_bytes(), 1});
   }
   if (input.spare_places) {
-    AddSparePlaces(needs, homes, staging.slot_bytes * staging.slots, plan);
+    AddSparePlaces(needs, staging.slot_bytes * staging.slots, plan);
   }
   if (staging.slots > 0) {
     plan.staging_class = static_cast<int32_t>(plan.host_classes.size());

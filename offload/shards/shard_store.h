@@ -172,14 +172,16 @@ class ShardStore {
   bool QueuesWork(std::span<const WindowRequest> windows) const;
 
   // A shard may have a spare place beside its home, which work fills while the
-  // home keeps its bytes (WindowRequest::aside): a slot of `slot_class` of its
-  // home's tier, or of host memory where its home is the device. TierFull where
-  // none is free. REQUIRES: it has none.
-  Status TakeAside(ChunkId chunk, StateKind state, int32_t slot_class);
-  // Makes the new bytes those of the shard: its spare place is its home from
-  // now on, and the old one goes back; or they are copied to the device. Of a
-  // shard whose home is not the device all bytes are new. REQUIRES: a spare
-  // place, whose work is queued.
+  // home keeps its bytes (WindowRequest::aside): a slot of `slot_class` of a
+  // tier that is no device. TierFull where no slot is free. REQUIRES: the shard
+  // has no spare place; the tier is host memory where the home is the device,
+  // and the drive where the home is on the drive.
+  Status TakeAside(ChunkId chunk, StateKind state, Tier tier,
+                   int32_t slot_class);
+  // Makes the new bytes those of the shard. A spare place of the home's tier
+  // becomes the home, and the old home goes back; from another tier the new
+  // bytes are copied home. Of a shard whose home is not the device all bytes
+  // are new. REQUIRES: a spare place, whose work is queued.
   void CommitAside(ChunkId chunk, StateKind state);
   // Gives the spare place back, and the new bytes up.
   void DropAside(ChunkId chunk, StateKind state);
@@ -295,6 +297,10 @@ class ShardStore {
   }
   static Place PlaceOf(const Shard& shard, const Piece& piece);
   static Place PlaceIn(Tier tier, const Slot& slot, const Piece& piece);
+  // Of its spare place; the home's tier where there is none.
+  static Tier AsideTier(const Shard& shard) {
+    return shard.aside != nullptr ? shard.aside->tier : shard.home;
+  }
   static Event Written(const Shard& shard);
   static Event WriteReady(const Piece& piece);
   static Event WriteReady(const Shard& shard);
@@ -352,8 +358,11 @@ class ShardStore {
   Event ReadLeg(const WorkLeg& leg, int32_t step);
   void WriteLeg(const std::shared_ptr<QueuedWork>& queued, const WorkLeg& leg);
   void EndWork(const std::shared_ptr<QueuedWork>& queued, const Status& status);
-  // Of CommitAside, to the device.
+  // Of CommitAside: from host memory to the device, from a drive to host
+  // memory.
   void CopyAside(ChunkId chunk, StateKind state, const Aside& aside);
+  Event CopyAsidePart(ChunkId chunk, StateKind state, const Slot& from,
+                      const Piece& piece, ByteRange range, const Event& ready);
   // Of Move.
   Result<int32_t> ClassFor(Tier to, const Shard& shard) const;
   void AdvanceMove(const std::shared_ptr<PendingMove>& move);

@@ -12,11 +12,13 @@
 
 namespace castor {
 
-Status ShardStore::TakeAside(ChunkId chunk, StateKind state,
+Status ShardStore::TakeAside(ChunkId chunk, StateKind state, Tier tier,
                              int32_t slot_class) {
   Shard& shard = At(chunk, state);
-  CASTOR_CHECK(shard.aside == nullptr);
-  const Tier tier = shard.home == Tier::kDevice ? Tier::kHost : shard.home;
+  CASTOR_CHECK(shard.aside == nullptr && tier != Tier::kDevice);
+  CASTOR_CHECK(shard.home == Tier::kHost ||
+               tier ==
+                   (shard.home == Tier::kDevice ? Tier::kHost : Tier::kNvme));
   CASTOR_ASSIGN_OR_RETURN(Slot slot,
                           options_.pools->pool(tier).Take(slot_class));
   CASTOR_CHECK_LE(shard.bytes, slot.size);
@@ -40,7 +42,7 @@ void ShardStore::CommitAside(ChunkId chunk, StateKind state) {
   Shard& shard = At(chunk, state);
   CASTOR_CHECK(shard.aside != nullptr && shard.move == nullptr);
   const std::unique_ptr<Aside> aside = std::move(shard.aside);
-  if (shard.home == Tier::kDevice) return CopyAside(chunk, state, *aside);
+  if (shard.home != aside->tier) return CopyAside(chunk, state, *aside);
   std::vector<Event> unused;
   Bytes bytes;
   for (Piece& piece : shard.pieces) {
@@ -65,17 +67,29 @@ void ShardStore::CopyAside(ChunkId chunk, StateKind state, const Aside& aside) {
   std::vector<Event> ends = {aside.slot.free_after};
   for (const Aside::Part& part : aside.parts) {
     Piece& piece = PieceAt(shard, part.range);
-    const RunEvent copy = Describe(chunk, state, Tier::kHost, Tier::kDevice,
-                                   part.range.size(), RunCause::kOptimizer);
-    Count(copy);
-    back_to_device_->Wait(part.written);
-    back_to_device_->Wait(WriteReady(piece));
-    ends.push_back(Copy(*back_to_device_,
-                        shard.slot.data + part.range.begin.count(),
-                        aside.slot.data + part.range.begin.count(), copy));
+    ends.push_back(CopyAsidePart(chunk, state, aside.slot, piece, part.range,
+                                 Both(part.written, WriteReady(piece))));
     SetWritten(shard, piece, ends.back());
   }
   options_.pools->pool(aside.tier).Give(aside.slot, AllOf(ends));
+}
+
+Event ShardStore::CopyAsidePart(ChunkId chunk, StateKind state,
+                                const Slot& from, const Piece& piece,
+                                ByteRange range, const Event& ready) {
+  const Shard& shard = At(chunk, state);
+  if (shard.home == Tier::kHost) {
+    const Place place = PlaceIn(Tier::kNvme, from, piece);
+    return MoveExtent(place, PlaceOf(shard, piece).data, ready,
+                      Describe(chunk, state, Tier::kNvme, Tier::kHost,
+                               place.extent, RunCause::kOptimizer));
+  }
+  const RunEvent copy = Describe(chunk, state, Tier::kHost, Tier::kDevice,
+                                 range.size(), RunCause::kOptimizer);
+  Count(copy);
+  back_to_device_->Wait(ready);
+  return Copy(*back_to_device_, shard.slot.data + range.begin.count(),
+              from.data + range.begin.count(), copy);
 }
 
 }  // namespace castor

@@ -12,9 +12,11 @@ namespace castor {
 
 bool ShardStore::NeedsStaging(const WindowRequest& request) const {
   if (request.mode == WindowMode::kScratch) return true;
-  const Tier home = At(request.chunk, request.state).home;
+  const Shard& shard = At(request.chunk, request.state);
   // A spare place beside the device is host memory.
-  return request.aside ? home == Tier::kNvme : home != Tier::kHost;
+  return request.aside
+             ? shard.home == Tier::kNvme || AsideTier(shard) == Tier::kNvme
+             : shard.home != Tier::kHost;
 }
 
 HostWindow ShardStore::OpenWindow(ChunkId chunk, StateKind state,

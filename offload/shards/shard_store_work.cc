@@ -44,7 +44,7 @@ bool ShardStore::QueuesWork(std::span<const WindowRequest> windows) const {
                      [&](const WindowRequest& request) {
                        if (!request.aside) return true;
                        const Shard& shard = At(request.chunk, request.state);
-                       return shard.home != Tier::kNvme ||
+                       return AsideTier(shard) != Tier::kNvme ||
                               PieceAt(shard, request.range).range.size() ==
                                   request.range.size();
                      });
@@ -165,8 +165,9 @@ ShardStore::WorkLeg ShardStore::LegOf(const WindowRequest& request) {
   leg.device_write = leg.home == Tier::kDevice && leg.writes();
   if (!request.aside) return leg;
   const Place place = PlaceIn(shard.aside->tier, shard.aside->slot, piece);
-  if (drive) {
+  if (shard.aside->tier == Tier::kNvme) {
     leg.drive_to = options_.pools->nvme_at(place.offset);
+    leg.drive_write = true;
     return leg;
   }
   leg.to = place.data + leg.begin.count();
@@ -177,7 +178,7 @@ ShardStore::WorkLeg ShardStore::LegOf(const WindowRequest& request) {
 
 RunEvent ShardStore::Describe(const WorkLeg& leg, bool read,
                               int32_t step) const {
-  const bool drive = leg.home == Tier::kNvme;
+  const bool drive = read ? leg.home == Tier::kNvme : leg.drive_write;
   const Tier away = drive ? Tier::kNvme : Tier::kDevice;
   return Describe(leg.request.chunk, leg.request.state,
                   read ? away : Tier::kHost, read ? Tier::kHost : away,
@@ -195,7 +196,8 @@ void ShardStore::BeginWork(const std::shared_ptr<QueuedWork>& queued,
   std::vector<Event> arrived;
   for (WorkLeg& leg : queued->legs) {
     if (leg.staged) {
-      leg.data = slots.front();
+      // What is read in host memory is written beside it.
+      (leg.home == Tier::kHost ? leg.to : leg.data) = slots.front();
       slots = slots.subspan(1);
     }
     if (!leg.reads) continue;
@@ -206,7 +208,7 @@ void ShardStore::BeginWork(const std::shared_ptr<QueuedWork>& queued,
     } else {
       leg.read.Complete(ready);
     }
-    if (leg.staged && leg.home == Tier::kNvme) leg.data += leg.begin.count();
+    if (leg.home == Tier::kNvme) leg.data += leg.begin.count();
   }
   if (!ready.ok()) return EndWork(queued, ready);
   AllOf(arrived).OnDone([this, queued](const Status& status) {
@@ -242,9 +244,10 @@ void ShardStore::WriteLeg(const std::shared_ptr<QueuedWork>& queued,
   const auto end = [source = leg.end](const Status& status) {
     source.Complete(status);
   };
-  if (leg.home == Tier::kNvme) {
-    Transfer(leg.drive_to, leg.data - leg.begin.count(), leg.place.extent,
-             Event(), event)
+  if (leg.drive_write) {
+    std::byte* const from = leg.to != nullptr ? leg.to : leg.data;
+    Transfer(leg.drive_to, from - leg.begin.count(), leg.place.extent, Event(),
+             event)
         .OnDone(end);
     return;
   }

@@ -23,7 +23,7 @@
 namespace castor {
 
 // Where a window's bytes are, and where new ones go: the same place, but for
-// work that writes aside in host memory.
+// work that writes aside of bytes in host memory.
 struct WorkBytes {
   std::byte* data = nullptr;
   std::byte* to = nullptr;

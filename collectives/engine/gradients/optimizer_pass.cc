@@ -224,11 +224,12 @@ void OptimizerPass::GuessNow(ChunkId chunk) {
   pass.aside = true;
   if (!pass.next_use ||
       !std::all_of(pass.uses.begin(), pass.uses.end(), whole) ||
-      !passes_.RunsAside(pass)) {
+      !guesses_.TakePlaces(chunk, pass.uses)) {
     return;
   }
-  pass.dropped = guesses_.Begin(chunk, pass.uses, factor, *lr);
-  if (pass.dropped != nullptr) passes_.Run(std::move(pass));
+  if (!passes_.RunsAside(pass)) return guesses_.GivePlaces(chunk);
+  pass.dropped = guesses_.Begin(chunk, factor, *lr);
+  passes_.Run(std::move(pass));
 }
 
 void OptimizerPass::Abandon() {

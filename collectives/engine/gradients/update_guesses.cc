@@ -22,28 +22,48 @@ std::optional<double> UpdateGuesses::rate() const {
   return lr_;
 }
 
-WorkDropped UpdateGuesses::Begin(ChunkId chunk,
-                                 std::span<const HomePass::Use> uses,
-                                 float factor, double lr) {
-  ShardStore& store = memory_.store();
+bool UpdateGuesses::TakePlaces(ChunkId chunk,
+                               std::span<const HomePass::Use> uses) {
   // The guess would be enlisted later, when the spare places may be gone.
-  if (store.staging().OthersWait()) return nullptr;
-  const auto& places = memory_.plan().states[chunk.index()];
-  std::vector<StateKind> taken;
+  if (memory_.store().staging().OthersWait()) return false;
+  guesses_.resize(model_.chunks());
+  std::vector<StateKind>& taken = guesses_[chunk.index()].states;
   for (const auto& [state, mode] : uses) {
     if (mode == WindowMode::kRead) continue;
-    const StatePlace& place = places[static_cast<size_t>(state)];
-    if (place.spare_class < 0 || store.home(chunk, state) != place.home ||
-        !store.TakeAside(chunk, state, place.spare_class).ok()) {
-      for (const StateKind other : taken) store.DropAside(chunk, other);
-      return nullptr;
+    if (!TakePlace(chunk, state)) {
+      GivePlaces(chunk);
+      return false;
     }
     taken.push_back(state);
   }
-  guesses_.resize(model_.chunks());
+  return true;
+}
+
+bool UpdateGuesses::TakePlace(ChunkId chunk, StateKind state) {
+  ShardStore& store = memory_.store();
+  const StatePlace& place =
+      memory_.plan().states[chunk.index()][static_cast<size_t>(state)];
+  if (store.home(chunk, state) != place.home) return false;
+  const auto take = [&](Tier tier, int32_t slot_class) {
+    return slot_class >= 0 &&
+           store.TakeAside(chunk, state, tier, slot_class).ok();
+  };
+  return take(Tier::kHost, place.host_spare_class) ||
+         take(Tier::kNvme, place.nvme_spare_class);
+}
+
+void UpdateGuesses::GivePlaces(ChunkId chunk) {
+  for (const StateKind state : guesses_[chunk.index()].states) {
+    memory_.store().DropAside(chunk, state);
+  }
+  guesses_[chunk.index()] = Guess();
+}
+
+WorkDropped UpdateGuesses::Begin(ChunkId chunk, float factor, double lr) {
   Guess& guess = guesses_[chunk.index()];
-  guess = {std::make_shared<std::atomic<bool>>(false), factor, lr,
-           std::move(taken)};
+  guess.dropped = std::make_shared<std::atomic<bool>>(false);
+  guess.factor = factor;
+  guess.lr = lr;
   ++begun_;
   return guess.dropped;
 }
@@ -69,12 +89,8 @@ bool UpdateGuesses::Settle(ChunkId chunk, float factor, double lr) {
 
 void UpdateGuesses::Drop(ChunkId chunk) {
   if (!holds(chunk)) return;
-  Guess& guess = guesses_[chunk.index()];
-  *guess.dropped = true;
-  for (const StateKind state : guess.states) {
-    memory_.store().DropAside(chunk, state);
-  }
-  guess = Guess();
+  *guesses_[chunk.index()].dropped = true;
+  GivePlaces(chunk);
 }
 
 void UpdateGuesses::DropAll() {

@@ -39,10 +39,14 @@ class UpdateGuesses {
   // that was wrong some steps make none.
   std::optional<double> rate() const;
 
-  // Takes spare places for what the pass writes. Null where there is no room;
-  // else what tells the pass that it was dropped.
-  WorkDropped Begin(ChunkId chunk, std::span<const HomePass::Use> uses,
-                    float factor, double lr);
+  // Takes spare places for what the pass writes, in host memory where there is
+  // room. False, with none taken, where there is none.
+  bool TakePlaces(ChunkId chunk, std::span<const HomePass::Use> uses);
+  // Gives them back. REQUIRES: taken, and the guess has not begun.
+  void GivePlaces(ChunkId chunk);
+  // The pass begins, in these places. Returns what tells it that the guess was
+  // dropped.
+  WorkDropped Begin(ChunkId chunk, float factor, double lr);
   bool holds(ChunkId chunk) const {
     return !guesses_.empty() && guesses_[chunk.index()].dropped != nullptr;
   }
@@ -65,6 +69,8 @@ class UpdateGuesses {
     double lr = 0;
     std::vector<StateKind> states;  // with spare places
   };
+
+  bool TakePlace(ChunkId chunk, StateKind state);
 
   const EngineModel& model_;
   EngineMemory& memory_;

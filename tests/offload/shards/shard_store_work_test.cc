@@ -3,6 +3,8 @@
 
 // Work on windows that begins by urgency: QueueWork of a ShardStore.
 
+#include <fmt/format.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -54,8 +56,10 @@ AlignedBytes Incremented(uint64_t seed, int times = 1) {
   return bytes;
 }
 
-class ShardStoreWorkTest : public EveryHomeTest {
+class WorkTest : public ShardStoreFixture {
  protected:
+  // Of the shards that the work is on.
+  virtual Tier home() const = 0;
   using Run =
       std::function<void(std::span<const WorkBytes> at, EventSource used)>;
 
@@ -107,6 +111,12 @@ class ShardStoreWorkTest : public EveryHomeTest {
  private:
   std::mutex mutex_;
   std::vector<int64_t> began_;  // guarded by mutex_
+};
+
+class ShardStoreWorkTest : public WorkTest,
+                           public testing::WithParamInterface<Tier> {
+ protected:
+  Tier home() const override { return GetParam(); }
 };
 
 TEST_P(ShardStoreWorkTest, WhatIsWrittenGoesHomeAndIsCountedOnce) {
@@ -240,11 +250,20 @@ void IncrementAside(const WorkBytes& bytes) {
   }
 }
 
-class ShardStoreAsideTest : public ShardStoreWorkTest {
+// Where a shard is at home and where its spare place is.
+struct AsideTiers {
+  Tier home;
+  Tier spare;
+};
+
+class ShardStoreAsideTest : public WorkTest,
+                            public testing::WithParamInterface<AsideTiers> {
  protected:
+  Tier home() const override { return GetParam().home; }
+  Tier spare() const { return GetParam().spare; }
   // Takes a spare place, and queues work that fills it.
   WorkDropped QueueAside(ChunkId chunk) {
-    EXPECT_THAT(store_->TakeAside(chunk, kParam, 0), IsOk());
+    EXPECT_THAT(store_->TakeAside(chunk, kParam, spare(), 0), IsOk());
     WindowWork work;
     work.windows = {Whole(chunk, WindowMode::kReadWrite)};
     work.windows[0].aside = true;
@@ -258,10 +277,7 @@ class ShardStoreAsideTest : public ShardStoreWorkTest {
     store_->QueueWork(std::move(work));
     return dropped;
   }
-  int64_t FreeSlots() {
-    const Tier tier = home() == Tier::kDevice ? Tier::kHost : home();
-    return pools_->pool(tier).free_slots(0);
-  }
+  int64_t FreeSlots() { return pools_->pool(spare()).free_slots(0); }
 };
 
 TEST_P(ShardStoreAsideTest, TheHomeKeepsItsBytesUntilTheCommit) {
@@ -326,20 +342,23 @@ TEST_P(ShardStoreAsideTest, WhatIsDroppedIsAsIfItHadNotBeen) {
 TEST_P(ShardStoreAsideTest, WithoutAFreeSlotThereIsNoSparePlace) {
   OpenForWork();
   std::vector<ChunkId> chunks;
-  // A spare place beside the device is of the host, which has more slots.
-  for (int32_t c = 0; FreeSlots() > 0; ++c) {
-    chunks.push_back(Add(home() == Tier::kDevice ? Tier::kHost : home(), c));
-  }
+  for (int32_t c = 0; FreeSlots() > 0; ++c) chunks.push_back(Add(spare(), c));
   const ChunkId chunk =
-      home() == Tier::kDevice ? Add(home(), kShards) : chunks.front();
-  EXPECT_THAT(store_->TakeAside(chunk, kParam, 0),
+      home() == spare() ? chunks.front() : Add(home(), kShards);
+  EXPECT_THAT(store_->TakeAside(chunk, kParam, spare(), 0),
               StatusIs(ErrorCode::kTierFull));
 }
 
-INSTANTIATE_TEST_SUITE_P(Homes, ShardStoreAsideTest,
-                         testing::Values(Tier::kDevice, Tier::kHost,
-                                         Tier::kNvme),
-                         NameOfHome);
+INSTANTIATE_TEST_SUITE_P(Places, ShardStoreAsideTest,
+                         testing::Values(AsideTiers{Tier::kDevice, Tier::kHost},
+                                         AsideTiers{Tier::kHost, Tier::kHost},
+                                         AsideTiers{Tier::kHost, Tier::kNvme},
+                                         AsideTiers{Tier::kNvme, Tier::kNvme}),
+                         [](const testing::TestParamInfo<AsideTiers>& info) {
+                           return fmt::format("{}Spare{}",
+                                              TierName(info.param.home),
+                                              TierName(info.param.spare));
+                         });
 
 INSTANTIATE_TEST_SUITE_P(Homes, ShardStoreWorkTest,
                          testing::Values(Tier::kDevice, Tier::kHost,

@@ -250,6 +250,42 @@ TEST_F(ZeroEngineGuessTest, StatesOnADriveAreGuessed) {
   EXPECT_EQ(guessed, Trained(options, step, 3));
 }
 
+// Host memory is full of parameters: their new values are on the drive until
+// the step.
+TEST_F(ZeroEngineGuessTest, BesideFullHostMemoryNewStatesAreOnTheDrive) {
+  ZeroOptions options = InHostMemory();
+  options.nvme = {{nvme_.path(), std::nullopt}};
+  for (const char* state : {"grad", "exp_avg", "exp_avg_sq"}) {
+    options.home_rules.push_back(
+        {.glob = "*", .state = state, .tier = Tier::kNvme});
+  }
+  options.home_rules.push_back(
+      {.glob = "*", .state = "param", .tier = Tier::kHost});
+  const auto step = [&](int) { Gradients(), Step(); };
+  const auto to_drive = [&] {
+    return engine_->stats()
+        .moved[TierIndex(Tier::kHost)][TierIndex(Tier::kNvme)];
+  };
+  options.guess_updates = false;
+  const std::vector<float> want = Trained(options, step, 3);
+  const Bytes without = to_drive();
+  options.host_budget = engine_->stats().tiers[TierIndex(Tier::kHost)].in_use;
+  options.guess_updates = true;
+  EXPECT_EQ(want, Trained(options, step, 3));
+  EXPECT_EQ(guesses(), 3 * kChunks);
+  EXPECT_EQ(right(), 3 * kChunks);
+  EXPECT_EQ(to_drive(), without + kChunks * 3 * KiB(8));
+  const TierUse& host = engine_->stats().tiers[TierIndex(Tier::kHost)];
+  EXPECT_LE(host.peak, host.budget);
+  // A guess that is wrong leaves the homes as they were.
+  options.clip_norm = 1e-3;
+  const std::vector<float> clipped = Trained(options, step, 3);
+  EXPECT_GT(guesses(), 0);
+  EXPECT_EQ(right(), 0);
+  options.guess_updates = false;
+  EXPECT_EQ(clipped, Trained(options, step, 3));
+}
+
 // Old bytes and new ones are in one place for some states and in two for
 // others.
 TEST_F(ZeroEngineGuessTest, StatesMayLieOnAnyTiers) {
