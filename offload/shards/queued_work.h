@@ -8,6 +8,7 @@
 // owner thread makes the values; the thread that runs the work has them then.
 // Part of the shard store (shard_store.h).
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -60,6 +61,7 @@ struct ShardStore::QueuedWork {
 struct ShardStore::WorkQueue {
   std::vector<Slot> slots;      // the work's own staging
   PickQueue<std::byte*> picks;  // of these
+  std::atomic<int64_t> not_begun = 0;
   // On the way back to the device the most urgent is first too. Where copies
   // are hardware's, one is queued while another runs.
   PickQueue<int> ups;

@@ -168,6 +168,8 @@ class ShardStore {
   Event QueueWork(WindowWork work);
   // When all that was queued so far is over.
   Event WorkUnderWay() const { return AllOf(work_under_way_); }
+  // Whether work that was queued has not begun. On any thread.
+  bool WorkWaits() const;
   // Whether such work has staging enough of its own.
   bool QueuesWork(std::span<const WindowRequest> windows) const;
 

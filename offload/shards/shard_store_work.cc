@@ -50,6 +50,8 @@ bool ShardStore::QueuesWork(std::span<const WindowRequest> windows) const {
                      });
 }
 
+bool ShardStore::WorkWaits() const { return work_->not_begun > 0; }
+
 Event ShardStore::QueueWork(WindowWork work) {
   CASTOR_CHECK(QueuesWork(work.windows));
   for (const WindowRequest& request : work.windows) {
@@ -57,6 +59,7 @@ Event ShardStore::QueueWork(WindowWork work) {
   }
   auto queued = std::make_shared<QueuedWork>();
   queued->work = std::move(work);
+  ++work_->not_begun;
   const EventSource copied;
   const Event result = copied.event();
   if (!OthersWait()) {
@@ -189,10 +192,9 @@ RunEvent ShardStore::Describe(const WorkLeg& leg, bool read,
 void ShardStore::BeginWork(const std::shared_ptr<QueuedWork>& queued,
                            std::span<std::byte* const> slots,
                            const Status& ready) {
+  --work_->not_begun;
   queued->slots.assign(slots.begin(), slots.end());
-  if (ready.ok() && IsDropped(queued->work)) {
-    return EndWork(queued, ready);  // which has nothing that passes
-  }
+  const bool runs = ready.ok() && !IsDropped(queued->work);
   std::vector<Event> arrived;
   for (WorkLeg& leg : queued->legs) {
     if (leg.staged) {
@@ -201,7 +203,7 @@ void ShardStore::BeginWork(const std::shared_ptr<QueuedWork>& queued,
       slots = slots.subspan(1);
     }
     if (!leg.reads) continue;
-    if (ready.ok()) {
+    if (runs) {
       arrived.push_back(ReadLeg(leg, queued->step));
       arrived.back().OnDone(
           [read = leg.read](const Status& status) { read.Complete(status); });
@@ -210,7 +212,7 @@ void ShardStore::BeginWork(const std::shared_ptr<QueuedWork>& queued,
     }
     if (leg.home == Tier::kNvme) leg.data += leg.begin.count();
   }
-  if (!ready.ok()) return EndWork(queued, ready);
+  if (!runs) return EndWork(queued, ready);
   AllOf(arrived).OnDone([this, queued](const Status& status) {
     if (!status.ok() || IsDropped(queued->work)) {
       return EndWork(queued, status);

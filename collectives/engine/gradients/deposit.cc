@@ -8,10 +8,10 @@
 
 namespace castor::internal {
 
-Event GradientReducer::Deposit(ChunkId chunk, const PassingGrad& reduced) {
+Event GradientReducer::Deposit(ChunkId chunk, const PassingGrad& reduced,
+                               bool first) {
   std::byte* const from = reduced.data;
   const StateKind kind = StateKind::kGrad;
-  const bool first = !grads_[chunk.index()].valid;
   const bool squares = norm_.counting();
   const bool on_device = memory_.store().home(chunk, kind) == Tier::kDevice;
   if (on_device && from == memory_.store().device_data(chunk, kind)) {

@@ -190,10 +190,17 @@ void GradientReducer::Reduce(ChunkId chunk, Reduction how) {
   grad.used_up = updates && !grad.valid && !model_.grads_in_place() &&
                  memory_.store().home(chunk, StateKind::kGrad) == Tier::kNvme &&
                  optimizer_.MayUpdateNow(chunk);
-  Event free_after =
-      grad.used_up ? optimizer_.UpdateNow(chunk, &sum) : Deposit(chunk, sum);
-  grad.valid = true;
+  const bool first = !std::exchange(grad.valid, true);
+  Event free_after = grad.used_up ? optimizer_.UpdateNow(chunk, &sum)
+                                  : Deposit(chunk, sum, first);
   norm_.Note(chunk);
+  if (how.updates) {
+    const Event read = optimizer_.GuessNow(chunk, first ? &sum : nullptr);
+    if (!read.done()) {
+      const Event both[] = {free_after, read};
+      free_after = AllOf(both);
+    }
+  }
   memory_.manager().CloseGrad(chunk, grad.slot, std::move(free_after),
                               how.traced);
   grad.state = *NextState(grad.state, GradEvent::kReduced);
@@ -201,7 +208,6 @@ void GradientReducer::Reduce(ChunkId chunk, Reduction how) {
   if (updates && !grad.used_up && optimizer_.MayUpdateNow(chunk)) {
     optimizer_.UpdateNow(chunk);
   }
-  if (how.updates) optimizer_.GuessNow(chunk);
 }
 
 PassingGrad GradientReducer::SumOverRanks(ChunkId chunk, const Event& ready) {

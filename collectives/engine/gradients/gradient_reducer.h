@@ -95,8 +95,9 @@ class GradientReducer {
   // Opens it for a lane, behind what other lanes and micro-batches add.
   void OpenFor(ChunkId chunk, Lane& lane);
   Bytes SlotBytes(ChunkId chunk) const;
-  // From device memory to its home. Returns when that memory may be reused.
-  Event Deposit(ChunkId chunk, const PassingGrad& reduced);
+  // From device memory to its home, `first` or added there. Returns when that
+  // memory may be reused.
+  Event Deposit(ChunkId chunk, const PassingGrad& reduced, bool first);
 
   const EngineModel& model_;
   EngineMemory& memory_;

@@ -207,7 +207,7 @@ bool OptimizerPass::MayUpdateNow(ChunkId chunk) const {
   return !gathers_.held_at_home(chunk) && AllUsed(chunk);
 }
 
-void OptimizerPass::GuessNow(ChunkId chunk) {
+Event OptimizerPass::GuessNow(ChunkId chunk, const PassingGrad* passing) {
   const std::optional<double> lr = guesses_.rate();
   // Another rank's part of a home would be old in a spare place.
   const auto whole = [&](const HomePass::Use& use) {
@@ -217,19 +217,29 @@ void OptimizerPass::GuessNow(ChunkId chunk) {
            memory_.store().home(chunk, use.state) == Tier::kDevice ||
            (kept.begin == updated.begin && kept.end == updated.end);
   };
-  if (!lr || early_.allowed() || guesses_.holds(chunk) || !AllUsed(chunk))
-    return;
+  if (!lr || early_.allowed() || guesses_.holds(chunk) || !AllUsed(chunk)) {
+    return Event();
+  }
+  // What goes to the drive need not come back, unless the gradient would stay
+  // on the device until other work is done.
+  if (memory_.store().home(chunk, StateKind::kGrad) != Tier::kNvme ||
+      memory_.store().WorkWaits()) {
+    passing = nullptr;
+  }
   const auto factor = static_cast<float>(AveragingFactor());
-  HomePass pass = PassOf(chunk, factor, *lr, nullptr, /*ahead=*/1);
+  HomePass pass = PassOf(chunk, factor, *lr, passing, /*ahead=*/1);
   pass.aside = true;
   if (!pass.next_use ||
       !std::all_of(pass.uses.begin(), pass.uses.end(), whole) ||
       !guesses_.TakePlaces(chunk, pass.uses)) {
-    return;
+    return Event();
   }
-  if (!passes_.RunsAside(pass)) return guesses_.GivePlaces(chunk);
+  if (!passes_.RunsAside(pass)) {
+    guesses_.GivePlaces(chunk);
+    return Event();
+  }
   pass.dropped = guesses_.Begin(chunk, factor, *lr);
-  passes_.Run(std::move(pass));
+  return passes_.Run(std::move(pass));
 }
 
 void OptimizerPass::Abandon() {

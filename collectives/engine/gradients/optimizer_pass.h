@@ -76,8 +76,9 @@ class OptimizerPass {
   UpdateGuesses& guesses() { return guesses_; }
   const UpdateGuesses& guesses() const { return guesses_; }
   // Begins the update of a chunk whose gradient is reduced, where that may be
-  // guessed and there is room.
-  void GuessNow(ChunkId chunk);
+  // guessed and there is room. `passing`: all of the gradient, on its way home;
+  // null: some is at home. Returns when what is passing may be reused.
+  Event GuessNow(ChunkId chunk, const PassingGrad* passing);
   void EndStep();
   void Abandon();
 

@@ -48,8 +48,10 @@ bool UpdateGuesses::TakePlace(ChunkId chunk, StateKind state) {
     return slot_class >= 0 &&
            store.TakeAside(chunk, state, tier, slot_class).ok();
   };
-  return take(Tier::kHost, place.host_spare_class) ||
-         take(Tier::kNvme, place.nvme_spare_class);
+  if (take(Tier::kHost, place.host_spare_class)) return true;
+  // To the drive and back only for the guess.
+  if (place.home != Tier::kNvme && store.WorkWaits()) return false;
+  return take(Tier::kNvme, place.nvme_spare_class);
 }
 
 void UpdateGuesses::GivePlaces(ChunkId chunk) {

@@ -40,7 +40,8 @@ class UpdateGuesses {
   std::optional<double> rate() const;
 
   // Takes spare places for what the pass writes, in host memory where there is
-  // room. False, with none taken, where there is none.
+  // room. False, with none taken, where there is none, and where a drive that
+  // falls behind would move more bytes for the guess.
   bool TakePlaces(ChunkId chunk, std::span<const HomePass::Use> uses);
   // Gives them back. REQUIRES: taken, and the guess has not begun.
   void GivePlaces(ChunkId chunk);

@@ -244,11 +244,18 @@ TEST_F(ZeroEngineGuessTest, StatesOnADriveAreGuessed) {
         {.glob = "*", .state = state, .tier = Tier::kNvme});
   }
   const auto step = [&](int) { Gradients(), Step(); };
+  const auto read = [&] {
+    return engine_->stats()
+        .moved[TierIndex(Tier::kNvme)][TierIndex(Tier::kHost)];
+  };
   const std::vector<float> guessed = Trained(options, step, 3);
   EXPECT_EQ(right(), 3 * chunks());
   EXPECT_GT(engine_->stats().home_bytes[TierIndex(Tier::kNvme)], Bytes(0));
+  // A gradient that an update takes on its way to the drive need not come back.
+  const Bytes with = read();
   options.guess_updates = false;
   EXPECT_EQ(guessed, Trained(options, step, 3));
+  EXPECT_LE(with, read() - 3 * KiB(8));
 }
 
 // Host memory is full of parameters: their new values are on the drive until
@@ -276,9 +283,10 @@ TEST_F(ZeroEngineGuessTest, BesideFullHostMemoryNewStatesAreOnTheDrive) {
             options.host_budget);
   options.guess_updates = true;
   EXPECT_EQ(want, Trained(options, step, 3));
-  EXPECT_EQ(guesses(), 3 * chunks());
-  EXPECT_EQ(right(), 3 * chunks());
-  EXPECT_EQ(to_drive(), without + chunks() * 3 * KiB(8));
+  // A drive that falls behind moves no more for guesses.
+  EXPECT_GE(guesses(), 3);
+  EXPECT_EQ(right(), guesses());
+  EXPECT_EQ(to_drive(), without + guesses() * KiB(8));
   const TierUse& host = engine_->stats().tiers[TierIndex(Tier::kHost)];
   EXPECT_LE(host.peak, host.budget);
   // A guess that is wrong leaves the homes as they were.
