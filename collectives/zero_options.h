@@ -146,7 +146,8 @@ struct ZeroOptions {
   bool borrow_grads = false;
   // Whether updates in host memory may begin before the norm is known
   // (ZeroEngine::GuessUpdates). What budgets of the host and NVMe leave over
-  // then serves as room for new states beside the old ones.
+  // then serves as room for new states beside the old ones. Beside full host
+  // memory new states go to NVMe and back, while no other update waits.
   bool guess_updates = false;
   AccumulationOrder accumulation = AccumulationOrder::kEach;
   // Where everything lies, found before (chunk/layout_file.h). It is taken as

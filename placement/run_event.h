@@ -73,8 +73,9 @@ enum class RunCause : uint8_t {
   kOptimizer,  // states on their way to or from the optimizer
   kRefresh,    // updated parameters on their way to replicated homes
   kStart,      // initial values
+  kGuess,      // an update before the norm is known, which Step may drop
 };
-inline constexpr int kRunCauses = 9;
+inline constexpr int kRunCauses = 10;
 
 constexpr std::string_view RunCauseName(RunCause cause) {
   switch (cause) {
@@ -96,6 +97,8 @@ constexpr std::string_view RunCauseName(RunCause cause) {
       return "refresh";
     case RunCause::kStart:
       return "start";
+    case RunCause::kGuess:
+      return "guess";
   }
   return "unknown";
 }

@@ -68,7 +68,8 @@ class Run {
         {.device = request_.machine ? &world_.device() : nullptr,
          .after_access = request_.machine ? nullptr : &world_.executor(),
          .grads_in_place = request_.options.grad_mode == GradMode::kReuse,
-         .takes_turns = TakesTurns()});
+         .takes_turns = TakesTurns(),
+         .guesses = request_.options.guess_updates});
     std::vector<CallSums> calls(1);
     calls.front().stats = engine_->stats();
     const int64_t begin_ns = world_.now_ns();

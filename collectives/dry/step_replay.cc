@@ -102,8 +102,9 @@ Status StepReplay::BeginMicroBatch(bool last) {
   std::fill(gradients_.begin(), gradients_.end(), Gradient::kNone);
   flushing_ = false;
   CASTOR_RETURN_IF_ERROR(engine_->BeginMicroBatch(last));
-  if (!last || !step_->updates_early) return OkStatus();
-  return engine_->UpdateEarly(kLearningRate);
+  if (!last) return OkStatus();
+  if (step_->updates_early) return engine_->UpdateEarly(kLearningRate);
+  return options_.guesses ? engine_->GuessUpdates(kLearningRate) : OkStatus();
 }
 
 bool StepReplay::UseOfGrad(const Trace& trace, size_t moment) const {

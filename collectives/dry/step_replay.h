@@ -38,6 +38,8 @@ struct StepReplayOptions {
   bool grads_in_place = false;  // as the engine's options have it
   // Ranks reduce chunks in turns (placement/trace/reduction_turns.h).
   bool takes_turns = false;
+  // The trainer lets the engine guess updates in each step.
+  bool guesses = false;
 };
 
 class StepReplay {

@@ -68,6 +68,8 @@ std::string_view ByteClassName(ByteClass kind, const StateNames& states) {
       return "prefetch";
     case ByteClass::kKept:
       return "kept";
+    case ByteClass::kSpare:
+      return "spare";
     case ByteClass::kStaging:
       return "staging";
     case ByteClass::kNorm:
@@ -112,6 +114,9 @@ ByteTable ByteTableOf(const MemoryPlan& memory, Bytes communicator_buffers) {
   const auto slots = [](const std::vector<SlotClass>& classes, int32_t c) {
     return c < 0 ? Bytes(0) : SlotBytes(classes[static_cast<size_t>(c)]);
   };
+  for (const Tier tier : {Tier::kHost, Tier::kNvme}) {
+    table.at(ByteClass::kSpare, tier) = memory.spare_bytes[TierIndex(tier)];
+  }
   table.at(ByteClass::kStaging, Tier::kHost) =
       slots(memory.host_classes, memory.staging_class);
   table.at(ByteClass::kNorm, Tier::kDevice) =

@@ -30,12 +30,13 @@ enum class ByteClass : uint8_t {
   kGathered,                // slots that the step holds at once
   kPrefetch,                // slots for what is fetched ahead
   kKept,                    // slots for copies that are worth keeping
+  kSpare,                   // places for guesses of updates
   kStaging,                 // pinned, for bytes on their way
   kNorm,                    // sums of squares
   kCommunicator,            // its buffers
   kLeases,                  // the trainer's, borrowed
 };
-inline constexpr int kByteClasses = kStateKinds + 8;
+inline constexpr int kByteClasses = kStateKinds + 9;
 
 // "param", ..., "gathered", "prefetch", ...: for programs.
 std::string_view ByteClassName(ByteClass kind, const StateNames& states);

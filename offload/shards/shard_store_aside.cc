@@ -82,10 +82,10 @@ Event ShardStore::CopyAsidePart(ChunkId chunk, StateKind state,
     const Place place = PlaceIn(Tier::kNvme, from, piece);
     return MoveExtent(place, PlaceOf(shard, piece).data, ready,
                       Describe(chunk, state, Tier::kNvme, Tier::kHost,
-                               place.extent, RunCause::kOptimizer));
+                               place.extent, RunCause::kGuess));
   }
   const RunEvent copy = Describe(chunk, state, Tier::kHost, Tier::kDevice,
-                                 range.size(), RunCause::kOptimizer);
+                                 range.size(), RunCause::kGuess);
   Count(copy);
   back_to_device_->Wait(ready);
   return Copy(*back_to_device_, shard.slot.data + range.begin.count(),

@@ -63,6 +63,7 @@ struct Case {
   bool slow_host = false;  // updates take time
   bool own_ends = false;   // leases end elsewhere in every step
   bool programs = false;   // updates are the program's
+  bool guesses = false;    // updates begin before the norm is known
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& of) {
@@ -135,6 +136,13 @@ std::vector<Case> AllCases() {
     more.slow_host = n % 2 == 0;
     more.updates_early = more.programs && more.stage == 3;
     more.evaluates = more.programs && n % 5 == 1;
+    cases.push_back(more);
+  }
+  for (int n = 152; n < 176; ++n) {
+    Case more{n % 4, 1 + n % 3, rooms[n / 4 % 2], n};
+    more.guesses = true;
+    more.slow_host = n % 2 == 0;
+    more.evaluates = n % 5 == 1;
     cases.push_back(more);
   }
   return cases;
@@ -212,6 +220,10 @@ class TwinsTest : public testing::Test {
     if (of.updates_early) {
       training.updates_early = true;
       options.clip_norm = 0;
+    }
+    if (of.guesses) {
+      options.guess_updates = true;
+      options.clip_norm = 1e9;
     }
     if (of.unused) training.unused = 5;
     if (of.own_ends) {
@@ -331,6 +343,9 @@ class DryRunTest : public TwinsTest, public testing::WithParamInterface<Case> {
     ExpectGolden("tests/integration/golden/simulations.tsv", lines_,
                  simulated_ == AllCases().size() ? GoldenLines::kAll
                                                  : GoldenLines::kSome);
+    if (simulated_ == AllCases().size()) {
+      EXPECT_GT(guesses_, 100);
+    }
   }
   // Cases of one number differ in what else they do: lines have their places.
   static void Note(const SimulationResult& simulated) {
@@ -343,9 +358,11 @@ class DryRunTest : public TwinsTest, public testing::WithParamInterface<Case> {
 
   static std::string lines_;
   static size_t simulated_;
+  static int64_t guesses_;
 };
 std::string DryRunTest::lines_;
 size_t DryRunTest::simulated_ = 0;
+int64_t DryRunTest::guesses_ = 0;
 using RanksThatDifferTest = TwinsTest;
 
 TEST_P(DryRunTest, SaysWhatTheEngineDoes) {
@@ -459,6 +476,10 @@ TEST_P(DryRunTest, SaysWhatTheEngineDoes) {
   }
   if (GetParam().keeps_shards) {
     EXPECT_LT(fetches, gathers);
+  }
+  if (GetParam().guesses) {
+    EXPECT_EQ(run.stats.guesses, run.stats.right_guesses);
+    guesses_ += run.stats.guesses;
   }
   if (GetParam().updates_early) {
     // A home that is held when its gradient is there is updated later.

@@ -182,6 +182,24 @@ class Candidates {
              model->trace.step.updates_early = true;
            }});
     }
+    AddGuesses();
+  }
+
+  void AddGuesses() {
+    const ZeroOptions& options = model_.options;
+    if (options.guess_updates || model_.trace.step.updates_early ||
+        options.optimizer.kind == OptimizerKind::kCustom ||
+        options.grad_mode != GradMode::kSeparate) {
+      return;
+    }
+    all_.push_back(
+        {"begin updates before the norm is known, in memory that is left over",
+         {{"Python", R"(castor.wrap(..., config={"guess_updates": True}))"},
+          {"trainer",
+           "the option guess_updates, and GuessUpdates() before "
+           "the last backward"}},
+         Bytes(0),
+         [](RunModel* model) { model->options.guess_updates = true; }});
   }
 
   template <typename Set>

@@ -96,6 +96,8 @@ class Builder {
     doc_.Line({"record", "gathers", run_.copies});
     doc_.Line({"record", "prefetched_gathers", run_.prefetched_copies});
     doc_.Line({"record", "divergences", run_.divergences});
+    doc_.Line({"record", "guesses", run_.guesses});
+    doc_.Line({"record", "wrong_guesses", run_.wrong_guesses});
     doc_.Set("record", record);
     std::string text = Shown(name_) + ": ";
     if (run_.stage >= 0) {
@@ -138,6 +140,9 @@ class Builder {
     doc_.Set("gathers", run_.copies);
     doc_.Set("prefetched_gathers", run_.prefetched_copies);
     doc_.Set("divergences", run_.divergences);
+    doc_.Set("guesses", run_.guesses);
+    doc_.Set("wrong_guesses", run_.wrong_guesses);
+    doc_.Set("wrong_guess_ns", run_.wrong_ns);
     if (!run_.steps.empty()) StepsPage();
   }
 
@@ -218,6 +223,13 @@ class Builder {
           "that departed from the recorded one: {}\n",
           run_.copies, ShareText(run_.prefetched_copies, run_.copies),
           run_.divergences));
+    }
+    if (run_.guesses > 0) {
+      doc_.Text(fmt::format(
+          "Chunks updated before the norm was known: {} times, {} in vain, "
+          "which took {} of update time\n",
+          run_.guesses, ShareText(run_.wrong_guesses, run_.guesses),
+          FormatDuration(run_.wrong_ns)));
     }
     if (run_.ranks.size() == 1) return;
     const auto share = [](const RankStatistics& rank) {

@@ -229,6 +229,7 @@ Event OptimizerPass::GuessNow(ChunkId chunk, const PassingGrad* passing) {
   const auto factor = static_cast<float>(AveragingFactor());
   HomePass pass = PassOf(chunk, factor, *lr, passing, /*ahead=*/1);
   pass.aside = true;
+  pass.cause = RunCause::kGuess;
   if (!pass.next_use ||
       !std::all_of(pass.uses.begin(), pass.uses.end(), whole) ||
       !guesses_.TakePlaces(chunk, pass.uses)) {

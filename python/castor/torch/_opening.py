@@ -63,10 +63,10 @@ class Opening:
         """The engine's."""
         more = dict(self._config)
         optimizer = rule.config()
-        # Processors that compute the backward have no time for updates meanwhile, unless these wait for a drive. A forecast of a record makes no guesses, and
-        # an optimizer's own code writes over its states.
+        # Processors that compute the backward have no time for updates meanwhile, unless these wait for a drive. An optimizer's own code
+        # writes over its states.
         gains = self.budgets.on_gpu or bool(self.folders)
-        may = not self.updates_early and optimizer.get("kind") != "custom" and not _record.records()
+        may = not self.updates_early and optimizer.get("kind") != "custom"
         self.guesses = may and more.get("guess_updates", gains)
         config: dict[str, Any] = {
             "stage": self._stage,

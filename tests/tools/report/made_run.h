@@ -77,8 +77,11 @@ class MadeRun {
     Add(RunEventKind::kUse, begin, end).chunk = chunk;
     return *this;
   }
-  MadeRun& Update(int32_t chunk, int64_t begin, int64_t end) {
-    Add(RunEventKind::kUpdate, begin, end).chunk = chunk;
+  MadeRun& Update(int32_t chunk, int64_t begin, int64_t end,
+                  RunCause cause = RunCause::kNone) {
+    RunEvent& event = Add(RunEventKind::kUpdate, begin, end);
+    event.chunk = chunk;
+    event.cause = cause;
     return *this;
   }
   MadeRun& Release(int32_t chunk, int64_t at,

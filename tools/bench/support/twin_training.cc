@@ -194,6 +194,9 @@ class Rank {
     if (last && training_.updates_early) {
       CASTOR_RETURN_IF_ERROR(engine_->UpdateEarly(kLearningRate));
     }
+    if (last && training_.options.guess_updates) {
+      CASTOR_RETURN_IF_ERROR(engine_->GuessUpdates(kLearningRate));
+    }
     for (size_t u = 0; u < units_.size(); ++u) {
       if (LeavesOut(u)) continue;
       CASTOR_RETURN_IF_ERROR(Use(u, false, last));

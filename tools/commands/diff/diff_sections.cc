@@ -105,6 +105,10 @@ Side Stalls(const RunStatistics& run) {
 // it is not known, but for parameters, which are gathered from the device then.
 using StatesByChunk = std::map<std::pair<int32_t, StateKind>, Tier>;
 
+bool OfAnUpdate(const RunEvent& event) {
+  return event.cause == RunCause::kOptimizer || event.cause == RunCause::kGuess;
+}
+
 StatesByChunk HomesOf(const RunRecord& record) {
   StatesByChunk homes;
   for (const RunEvent& event : record.events) {
@@ -118,7 +122,7 @@ StatesByChunk HomesOf(const RunRecord& record) {
     Tier home = Tier::kHost;
     if (event.from == Tier::kNvme || event.to == Tier::kNvme) {
       home = Tier::kNvme;
-    } else if (event.cause == RunCause::kOptimizer || event.from == event.to) {
+    } else if (OfAnUpdate(event) || event.from == event.to) {
       home = Tier::kDevice;
     }
     Tier& known = homes.try_emplace(key, home).first->second;
@@ -126,7 +130,7 @@ StatesByChunk HomesOf(const RunRecord& record) {
     const bool of_drive = known == Tier::kNvme || home == Tier::kNvme;
     if (of_drive) {
       known = Tier::kNvme;
-    } else if (event.cause == RunCause::kOptimizer) {
+    } else if (OfAnUpdate(event)) {
       known = Tier::kDevice;
     } else if (event.state == StateKind::kParam) {
       known = Tier::kHost;

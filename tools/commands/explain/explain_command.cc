@@ -59,7 +59,8 @@ constexpr std::array<std::string_view, kRunCauses> kCauseWords = {
     "for gradients",
     "for the optimizer",
     "to refresh replicas",
-    "at the start"};
+    "at the start",
+    "for a guess of the update"};
 
 std::string_view CauseText(RunCause cause) {
   return kCauseWords[static_cast<size_t>(cause)];

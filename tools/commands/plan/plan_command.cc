@@ -88,6 +88,7 @@ std::string StepText(const PlanReport& report) {
                   request.step.recompute ? ", layers computed again" : "");
   if (request.step.whole_grads) text += ", gradients reduced once";
   if (request.flags.update_in_backward) text += ", updates in the backward";
+  if (request.options.guess_updates) text += ", updates guessed";
   if (request.activations) {
     text += fmt::format(", {} of {}",
                         Plural(request.activations->batch, "sequence"),
@@ -126,6 +127,7 @@ void AddConfiguration(const PlanReport& report, Document* doc) {
            {"micro_batches", request.step.micro_batches},
            {"recompute", request.step.recompute},
            {"update_in_backward", request.flags.update_in_backward},
+           {"guess_updates", options.guess_updates},
            {"grad_mode", GradModeName(options.grad_mode)},
            {"accumulation_order", request.step.whole_grads ? "last" : "each"},
            {"chunks", layout.chunks().size()},

@@ -45,6 +45,8 @@ std::string_view TitleOf(const ByteTable& bytes, ByteClass kind) {
       return "fetched ahead";
     case ByteClass::kKept:
       return "copies kept";
+    case ByteClass::kSpare:
+      return "room for guesses";
     case ByteClass::kStaging:
       return "pinned staging";
     case ByteClass::kNorm:

@@ -131,6 +131,11 @@ void AddStep(OptionTable& t, PlanFlags* f) {
   t.Switch("", &f->update_in_backward)
       .Flag("--update-in-backward",
             "a chunk is updated once its gradients are there: no clipping");
+  t.Switch("", &f->engine.guess_updates)
+      .Flag("--guess-updates",
+            "a chunk's new states lie beside the old ones once its gradients "
+            "are there, until the norm is known, as castor.wrap has it on a "
+            "GPU and with nvme=");
   t.Choice("", &f->hold, {"block", "module"})
       .Flag("--working-set",
             "what the trainer acquires at a time, where nothing says it");

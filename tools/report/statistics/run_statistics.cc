@@ -85,6 +85,7 @@ class Builder {
     result_.stalls =
         ComputeStallStatistics(record_, result_.links, steps_, kWorstChunks);
     CountEvents();
+    CountGuesses();
     CountCopies();
     AddSteps();
     AddRanks();
@@ -155,6 +156,29 @@ class Builder {
         default:
           break;
       }
+    }
+  }
+
+  // A step that updates a chunk again took no guess of the chunk.
+  void CountGuesses() {
+    std::map<std::tuple<int32_t, int32_t, int32_t>, int64_t> guessed;
+    std::set<std::tuple<int32_t, int32_t, int32_t>> again;
+    for (const RunEvent& event : record_.events) {
+      if (event.kind != RunEventKind::kUpdate || !steps_.Holds(event.step)) {
+        continue;
+      }
+      const std::tuple key(event.rank, event.step, event.chunk);
+      if (event.cause == RunCause::kGuess) {
+        guessed[key] += event.end_ns - event.begin_ns;
+      } else {
+        again.insert(key);
+      }
+    }
+    result_.guesses = static_cast<int64_t>(guessed.size());
+    for (const auto& [key, ns] : guessed) {
+      if (!again.contains(key)) continue;
+      ++result_.wrong_guesses;
+      result_.wrong_ns += ns;
     }
   }
 

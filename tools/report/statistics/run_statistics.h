@@ -217,6 +217,11 @@ struct RunStatistics {
   int64_t copies = 0;             // times a chunk was made whole on a device
   int64_t prefetched_copies = 0;  // of them, ahead of use
   int64_t divergences = 0;
+  // Chunks that were updated before the norm was known, each as often as in a
+  // step; of these, those that the step updated again, as the guess was wrong.
+  int64_t guesses = 0;
+  int64_t wrong_guesses = 0;
+  int64_t wrong_ns = 0;  // that such updates took, summed
   std::vector<RunMark>
       marks;  // in order of time; 0 is the record's first event
 };

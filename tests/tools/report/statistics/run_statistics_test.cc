@@ -58,6 +58,21 @@ TEST(RunStatisticsTest, DescribesTheRecord) {
   EXPECT_EQ(statistics.divergences, 2);
 }
 
+TEST(RunStatisticsTest, AGuessIsWrongWhereTheStepUpdatesTheChunkAgain) {
+  MadeRun run(1);
+  run.At(0, 1).Step(0, 100);
+  run.Update(0, 10, 20, RunCause::kGuess).Update(0, 20, 25, RunCause::kGuess);
+  run.Update(1, 30, 40, RunCause::kGuess);
+  run.Update(0, 90, 99, RunCause::kOptimizer);
+  run.Update(2, 90, 99, RunCause::kOptimizer);
+  run.At(0, 2).Step(100, 200);
+  run.Update(0, 110, 120, RunCause::kGuess);
+  const RunStatistics statistics = ComputeRunStatistics(run.record, {});
+  EXPECT_EQ(statistics.guesses, 3);
+  EXPECT_EQ(statistics.wrong_guesses, 1);
+  EXPECT_EQ(statistics.wrong_ns, 15'000);
+}
+
 TEST(RunStatisticsTest, SpreadsGoOverCompleteStepsOnly) {
   const MadeRun run = ThreeSteps();
   const RunStatistics statistics = ComputeRunStatistics(run.record, {});
