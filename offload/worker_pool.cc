@@ -120,7 +120,10 @@ WorkerPool::WorkerPool(const WorkerPoolOptions& options)
     : impl_(std::make_unique<Impl>()) {
   CASTOR_CHECK_GE(options.threads, 0);
   Impl& impl = *impl_;
-  impl.threads = options.threads > 0 ? options.threads : UsableCores(impl.cpus);
+  CASTOR_CHECK_GT(options.sharers, 0);
+  impl.threads = options.threads > 0
+                     ? options.threads
+                     : std::max(1, UsableCores(impl.cpus) / options.sharers);
   // Spread over the nodes as the cores are.
   const std::vector<int>& nodes = impl.cpus.node_of_core();
   const size_t count = static_cast<size_t>(impl.threads);

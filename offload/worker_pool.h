@@ -28,6 +28,9 @@ struct WorkerPoolOptions {
   // Threads at work at one time, callers among them; 0: as many as this process
   // may use cores, by its affinity mask and the quotas of its cgroups.
   int threads = 0;
+  // Pools, in processes of their own, that share these cores: each takes its
+  // part, at least one core.
+  int sharers = 1;
 };
 
 class WorkerPool {
@@ -39,7 +42,8 @@ class WorkerPool {
   // Starts threads() - 1 workers, fewer where the system refuses more, each
   // bound by hwloc to the cores of one NUMA node where there are several. A
   // node and not a core each: a caller may run anywhere, and other processes
-  // may have chosen the same cores. REQUIRES: options.threads >= 0.
+  // may have chosen the same cores. REQUIRES: options.threads >= 0 and
+  // options.sharers > 0.
   explicit WorkerPool(const WorkerPoolOptions& options = {});
   // REQUIRES: no call is under way.
   ~WorkerPool();

@@ -207,6 +207,9 @@ typedef struct castor_world_options {
    * warnings and errors go to stderr. */
   void (*log)(void* context, int32_t level, const char* line);
   void* log_context;
+  /* Where `threads` is 0: ranks in processes that may use the same cores, this
+   * rank among them, each of which takes its part; 0: this rank alone. */
+  int32_t ranks_of_cores;
 } castor_world_options;
 
 /* A world of ranks that are threads of this process. `options` may be null. */

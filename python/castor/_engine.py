@@ -71,14 +71,16 @@ class World:
     The caller destroys it after its engines, by ``close``.
     """
 
-    def __init__(self, threads: int = 0, timeout_s: float = 120.0, meeting: Union[OneHost, Gpus, None] = None, collectives: Any = None) -> None:
+    def __init__(
+        self, threads: int = 0, timeout_s: float = 120.0, meeting: Union[OneHost, Gpus, None] = None, collectives: Any = None, ranks_of_cores: int = 1
+    ) -> None:
         """This process alone, or several that meet.
 
         `meeting`: over memory that they share, or by NCCL. `collectives` has ``rank``, ``size`` and the blocking methods of the C ABI's
-        callbacks.
+        callbacks. `ranks_of_cores`: how many ranks may use the cores of this process, which each have a part of the threads then.
         """
         self.handle = ctypes.c_void_p()
-        options = _abi.WorldOptions(threads=threads, timeout_ms=int(timeout_s * 1000))
+        options = _abi.WorldOptions(threads=threads, timeout_ms=int(timeout_s * 1000), ranks_of_cores=ranks_of_cores)
         self.rank, self.size, self._kept = 0, 1, None
         self._pid = os.getpid()
         self.closers: list[Callable[[], None]] = []  # of what must be gone before the world goes

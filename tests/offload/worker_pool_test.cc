@@ -199,6 +199,15 @@ TEST(WorkerPoolTest, TheProcessHasOneWithNoMoreThreadsThanProcessors) {
   EXPECT_LE(WorkerPool::Process().threads(), sysconf(_SC_NPROCESSORS_ONLN));
 }
 
+TEST(WorkerPoolTest, PoolsThatShareCoresEachHaveAPart) {
+  const int alone = WorkerPool().threads();
+  EXPECT_EQ(WorkerPool({.sharers = 1}).threads(), alone);
+  EXPECT_EQ(WorkerPool({.sharers = 2}).threads(), std::max(1, alone / 2));
+  EXPECT_EQ(WorkerPool({.sharers = 10'000}).threads(), 1);
+  // Who names a number has the number.
+  EXPECT_EQ(WorkerPool({.threads = 2, .sharers = 2}).threads(), 2);
+}
+
 // The one processor that the calling thread may run on; -1 for several.
 int OnlyProcessor() {
   cpu_set_t mask;

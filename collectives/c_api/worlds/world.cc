@@ -47,6 +47,11 @@ Result<castor_world_options> TakeOptions(const castor_world_options* given) {
     return InvalidArgument(fmt::format(
         "threads is {}; give 0 for as many as there are", options.threads));
   }
+  if (options.ranks_of_cores < 0) {
+    return InvalidArgument(fmt::format(
+        "ranks_of_cores is {}; give 0 where no other rank uses the same cores",
+        options.ranks_of_cores));
+  }
   if (options.timeout_ms == 0) options.timeout_ms = kTimeoutMs;
   constexpr int64_t kMostMs = INT64_MAX / 1'000'000;
   if (options.timeout_ms > kMostMs) options.timeout_ms = -1;
@@ -73,7 +78,8 @@ std::unique_ptr<WorldEntry> NewWorld(int32_t ranks,
   made->pool = std::make_unique<ThreadPool>(
       static_cast<int>(std::max(2u, std::thread::hardware_concurrency())));
   made->workers = std::make_unique<WorkerPool>(
-      WorkerPoolOptions{.threads = options.threads});
+      WorkerPoolOptions{.threads = options.threads,
+                        .sharers = std::max(1, options.ranks_of_cores)});
   made->taken =
       std::make_unique<std::atomic<bool>[]>(static_cast<size_t>(ranks));
   if (options.log != nullptr) {

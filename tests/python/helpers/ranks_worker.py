@@ -731,6 +731,16 @@ def many_models(folder: str) -> list[int]:
     return seen
 
 
+def cores(folder: str) -> list[int]:
+    """Ranks that share this rank's cores: where each may use all, and where rank 0 has cores of its own."""
+    from castor.torch._machine._world import ranks_of_cores
+
+    mine = os.sched_getaffinity(0)
+    together = ranks_of_cores()
+    os.sched_setaffinity(0, {min(mine)} if dist.get_rank() == 0 else mine - {min(mine)})
+    return [together, ranks_of_cores()]
+
+
 def numbers_differ(folder: str) -> str:
     """Ranks whose optimizers have other numbers."""
     model: Any = torch.nn.Linear(4, 4)

@@ -44,6 +44,11 @@ def test_experts_that_are_no_units_are_named(tmp_path: Path) -> None:
     assert "units=" in said, said
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
+def test_ranks_share_the_cores_that_they_may_all_use(tmp_path: Path) -> None:
+    assert run("cores", 2, tmp_path) == [2, 1]
+
+
 @pytest.mark.parametrize("gloo", [False, True])
 def test_models_that_are_gone_leave_no_world_behind(gloo: bool, tmp_path: Path) -> None:
     second, files, sixth, more_files = run("many_models", 2, tmp_path, **({"CASTOR_TEST_GLOO": "1"} if gloo else {}))

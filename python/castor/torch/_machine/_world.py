@@ -86,14 +86,15 @@ def make_world(timeout_s: float, device: torch.device) -> World:
         return World(timeout_s=timeout_s)
     warn_where_bound()
     _end_unused()
+    sharing = ranks_of_cores()
     if device.type == "cuda":
         _check_gpus(device)
-        return _noted(World(timeout_s=timeout_s, meeting=_meet(device.index)))
+        return _noted(World(timeout_s=timeout_s, meeting=_meet(device.index), ranks_of_cores=sharing))
     meeting = one_host()
     if meeting is not None:
-        return _noted(World(timeout_s=timeout_s, meeting=meeting))
+        return _noted(World(timeout_s=timeout_s, meeting=meeting, ranks_of_cores=sharing))
     group = _Gloo(timeout_s)
-    return _noted(World(timeout_s=timeout_s, collectives=group), group)
+    return _noted(World(timeout_s=timeout_s, collectives=group, ranks_of_cores=sharing), group)
 
 
 def _noted(world: World, gloo: Optional[_Gloo] = None) -> World:
@@ -144,11 +145,24 @@ def said_by_all(words: str) -> list[bytes]:
     return [store.get(f"castor {turn} {rank}") for rank in range(dist.get_world_size())]
 
 
+def _host() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as boot:
+            return f"{socket.gethostname()} {boot.read().strip()}"
+    except OSError:
+        return socket.gethostname()
+
+
+def ranks_of_cores() -> int:
+    """How many ranks may use the cores that this rank may use: launchers leave ranks of a host all cores, or give each its own."""
+    mine = json.dumps([_host(), sorted(os.sched_getaffinity(0))])
+    return said_by_all(mine).count(mine.encode())
+
+
 def _gpu_of(device: torch.device) -> tuple[str, str]:
     """The host, and the GPU on it."""
     uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
-    with open("/proc/sys/kernel/random/boot_id") as boot:
-        return f"{socket.gethostname()} {boot.read().strip()}", f"{os.environ.get('CUDA_VISIBLE_DEVICES')} {device.index}" if uuid is None else str(uuid)
+    return _host(), f"{os.environ.get('CUDA_VISIBLE_DEVICES')} {device.index}" if uuid is None else str(uuid)
 
 
 def _check_gpus(device: torch.device) -> None:
