@@ -224,6 +224,7 @@ class TwinsTest : public testing::Test {
     if (of.guesses) {
       options.guess_updates = true;
       options.clip_norm = 1e9;
+      if (shards && of.room == Room::kNvme) options.host_budget += KiB(16);
     }
     if (of.unused) training.unused = 5;
     if (of.own_ends) {

@@ -17,6 +17,7 @@
 #include "chunk/base/status.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
+#include "collectives/checkpoint/checkpoint_options.h"
 #include "collectives/loss_scaler.h"
 #include "collectives/optimizer_groups.h"
 #include "collectives/zero_engine.h"
@@ -46,6 +47,7 @@ struct Draw {
   bool shuffled = false;
   bool evaluates = false;
   bool abandons = false;
+  bool saves = false;  // in the background, while the next step is made
   uint64_t seed = 0;
 };
 
@@ -64,9 +66,10 @@ std::ostream& operator<<(std::ostream& out, const Draw& draw) {
       << draw.run.tied.size() << ", lanes " << draw.run.worker_lanes
       << ", declares " << draw.run.declares << ", updates early "
       << draw.run.updates_early << ", guesses " << draw.run.guesses
-      << ", spare " << draw.spare.count() << ", evaluates " << draw.evaluates
-      << ", abandons " << draw.abandons << ", shuffled " << draw.shuffled
-      << ", gradients " << static_cast<int>(o.grad_mode) << " added "
+      << ", saves " << draw.saves << ", spare " << draw.spare.count()
+      << ", evaluates " << draw.evaluates << ", abandons " << draw.abandons
+      << ", shuffled " << draw.shuffled << ", gradients "
+      << static_cast<int>(o.grad_mode) << " added "
       << static_cast<int>(o.accumulation) << ", scaled "
       << static_cast<int>(o.loss_scaling.kind) << ", groups " << o.groups.size()
       << ", shard group " << o.shard_group << " spanning the "
@@ -272,6 +275,7 @@ void DrawGuesses(Draw& draw) {
   if (draw.run.updates_early || dice.OneIn(3)) return;
   draw.run.guesses = draw.options.guess_updates = true;
   draw.spare = KiB(dice.Between(0, draw.nvme ? 60 : 400));
+  draw.saves = dice.OneIn(3);
 }
 
 class ZeroEngineRandomTest : public testing::Test {
@@ -302,8 +306,18 @@ class ZeroEngineRandomTest : public testing::Test {
     return Once(draw);
   }
 
-  static ToyResult Once(const Draw& draw) {
-    return TrainToy(draw.model, draw.run, draw.world, draw.options);
+  ToyResult Once(const Draw& draw) {
+    ToyRun run = draw.run;
+    if (draw.saves) {
+      SaveOptions save;
+      save.directory = (saved_.path() / std::to_string(saving_++)).string();
+      save.wait = false;
+      run.between_steps = [save](ZeroEngine& engine, int step) {
+        return (step % 2 == 0 ? engine.Save(save) : engine.FinishSave())
+            .status();
+      };
+    }
+    return TrainToy(draw.model, run, draw.world, draw.options);
   }
 
   void ExpectSameBits(Draw& draw) {
@@ -345,12 +359,14 @@ class ZeroEngineRandomTest : public testing::Test {
 
   Log log_{[](LogLevel, std::string_view) {}};
   TempDir nvme_;
+  TempDir saved_;
   // Trainings that did so.
   int64_t from_host_ = 0;
   int64_t from_nvme_ = 0;
   int64_t prefetching_ = 0;
   int64_t diverging_ = 0;
   int64_t updating_early_ = 0;
+  int64_t saving_ = 0;
   int64_t guessing_right_ = 0;
   int64_t guessing_wrong_ = 0;
   // Gradients were written over parameters: over all of those at home, or over
@@ -380,6 +396,7 @@ TEST_F(ZeroEngineRandomTest, AnyConfigurationEqualsPlainArraysBitByBit) {
   EXPECT_GT(prefetching_, trainings / 12);
   EXPECT_GT(diverging_, trainings / 12);
   EXPECT_GT(updating_early_, trainings / 48);
+  EXPECT_GT(saving_, trainings / 48);
   EXPECT_GT(guessing_right_, trainings / 48);
   EXPECT_GT(guessing_wrong_, trainings / 48);
   EXPECT_GT(over_homes_, trainings / 48);
