@@ -38,27 +38,39 @@ TEST(ByteClassesTest, HasRowsForTheStatesThatTheOptimizerKeeps) {
   std::vector<std::string_view> names;
   for (const ByteClass kind : table.classes())
     names.push_back(table.name(kind));
-  EXPECT_THAT(
-      names, testing::ElementsAre("param", "grad", "master", "momentum_buffer",
-                                  "rounding", "gathered", "prefetch", "kept",
-                                  "staging", "norm", "communicator", "leases"));
+  EXPECT_THAT(names, testing::ElementsAre(
+                         "param", "grad", "master", "momentum_buffer",
+                         "rounding", "gathered", "prefetch", "kept", "spare",
+                         "staging", "norm", "communicator", "leases"));
 }
 
 // Rows are what slots hold, and add up to the slots.
 TEST(ByteClassesTest, RowsAddUpToTheSlotsOfEveryTier) {
   std::mt19937_64 random(TestSeed(20261122));
   int fit = 0;
+  int spared = 0;    // with places in host memory
+  int crossing = 0;  // with places on NVMe beside homes in host memory
   for (int i = 0; i < 300; ++i) {
-    const RandomMemoryInput made(random, 12);
+    RandomMemoryInput made(random, 12);
+    made.input.spare_places = i % 2 == 0;
     const Result<MemoryPlan> memory = PlanMemory(made.input);
     if (!memory.ok()) continue;
     ++fit;
+    spared += memory->spare_bytes[TierIndex(Tier::kHost)] > Bytes(0);
+    crossing += std::ranges::any_of(memory->states, [](const auto& states) {
+      return std::ranges::any_of(states, [](const StatePlace& place) {
+        return place.home == Tier::kHost && place.nvme_spare_class >= 0;
+      });
+    });
     const Bytes buffers(512 * static_cast<int64_t>(random() % 3));
     const ByteTable table = ByteTableOf(*memory, buffers);
     EXPECT_EQ(table.total(Tier::kDevice),
               SlotsBytes(memory->device_classes) + buffers);
     EXPECT_EQ(table.total(Tier::kHost), SlotsBytes(memory->host_classes));
     EXPECT_EQ(table.total(Tier::kNvme), SlotsBytes(memory->nvme_classes));
+    EXPECT_LE(table.total(Tier::kHost), made.input.host_budget);
+    EXPECT_LE(table.total(Tier::kNvme),
+              made.input.nvme_budget.value_or(Bytes(0)));
     for (size_t k = 0; k < kStateKinds; ++k) {
       Bytes kept;
       for (const auto& states : memory->states) kept += states[k].bytes;
@@ -85,6 +97,8 @@ TEST(ByteClassesTest, RowsAddUpToTheSlotsOfEveryTier) {
     }
   }
   EXPECT_GT(fit, 30);
+  EXPECT_GT(spared, 5);
+  EXPECT_GT(crossing, 1);
 }
 
 }  // namespace
