@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ import torch
 from torch import nn
 
 import castor.torch as castor
+from castor import _command, simulate
 from castor._abi import lib
 
 STEPS = 5
@@ -34,11 +37,12 @@ def stats_of(model: Any) -> dict[str, Any]:
     return json.loads((text.value or b"").decode())
 
 
-def train(way: Callable[[int, Any, Any], None], guesses: bool, micro_batches: int = 1) -> tuple[list[float], list[torch.Tensor], dict[str, Any]]:
+def train(way: Callable[[int, Any, Any], None], guesses: bool, micro_batches: int = 1, **more: Any) -> tuple[list[float], list[torch.Tensor], dict[str, Any]]:
     torch.manual_seed(3)
     plain = nn.Sequential(*(module for _ in range(6) for module in (nn.Linear(64, 64), nn.GELU())))
     model, optimizer = castor.wrap(
-        plain, torch.optim.AdamW(plain.parameters(), lr=0.01), device="128KiB", host="4MiB", chunk="32KiB", config={"guess_updates": guesses})
+        plain, torch.optim.AdamW(plain.parameters(), lr=0.01),
+        **{"device": "128KiB", "host": "4MiB", "chunk": "32KiB", "config": {"guess_updates": guesses}, **more})
     losses = []
     for step in range(STEPS):
         for micro_batch in range(micro_batches):
@@ -68,3 +72,27 @@ def test_processors_that_compute_alone_guess_nothing_unasked() -> None:
     plain = nn.Linear(64, 64)
     model, _ = castor.wrap(plain, torch.optim.AdamW(plain.parameters()), device="64KiB", host="4MiB")
     assert not model._castor.opening.guesses
+
+
+def test_states_on_a_drive_are_guessed_unasked(tmp_path: Path) -> None:
+    way, _ = WAYS["nothing"]
+    place = {"*": {"param": "host", "exp_avg": "nvme", "exp_avg_sq": "nvme", "grad": "nvme"}}
+    more = {"device": "256KiB", "nvme": str(tmp_path), "place": place}
+    losses, weights, stats = train(way, True, **more, config={})
+    plain_losses, plain_weights, plain_stats = train(way, False, **more)
+    assert losses == plain_losses
+    assert all(torch.equal(one, other) for one, other in zip(weights, plain_weights))
+    assert stats["guesses"] == stats["right_guesses"] > 0 == plain_stats["guesses"]
+
+
+def test_a_record_counts_guesses_and_a_forecast_makes_them(tmp_path: Path) -> None:
+    for name, wrong in (("nothing", False), ("a clip", True)):
+        file = tmp_path / f"{wrong}.rec"
+        with castor.record(file):
+            *_, stats = train(WAYS[name][0], True)
+            gc.collect()
+        report = _command.ask(["report", str(file)])
+        assert report["guesses"] == stats["guesses"] > 0
+        assert report["wrong_guesses"] == (report["guesses"] if wrong else 0)
+        assert (report["wrong_guess_ns"] > 0) == wrong
+        assert simulate(str(file)).fits
