@@ -97,7 +97,8 @@ struct Pass {
   const char* name;
   OptimizerOptions options;
   DType grad;
-  DType low;  // kF32: none
+  DType low;           // kF32: none
+  bool aside = false;  // new states go to places of their own
 };
 
 OptimizerOptions LowMoments(OptimizerOptions options) {
@@ -115,6 +116,8 @@ const Pass kPasses[] = {
     {"adamw", {}, DType::kBF16, DType::kBF16},
     {"adamw/fp16", {}, DType::kF16, DType::kF16},
     {"adamw/fp32", {}, DType::kF32, DType::kF32},
+    {"adamw/aside", {}, DType::kBF16, DType::kBF16, true},
+    {"adamw/fp32/aside", {}, DType::kF32, DType::kF32, true},
     {"adamw/bf16_moments", LowMoments({}), DType::kBF16, DType::kBF16},
     {"sgd", DefaultOptimizerOptions(OptimizerKind::kSgd), DType::kBF16,
      DType::kBF16},
@@ -141,6 +144,11 @@ class Parameters {
     buffers.exp_avg_sq = exp_avg_sq_.get();
     buffers.moment_dtype = pass.options.moment_dtype;
     buffers.rounding = MakeMomentRounding(pass.options, 0, 10, 0);
+    if (pass.aside) {
+      buffers.new_param = new_param_.get();
+      buffers.new_exp_avg = new_exp_avg_.get();
+      buffers.new_exp_avg_sq = new_exp_avg_sq_.get();
+    }
     if (pass.low != DType::kF32) {
       buffers.low = low_.get();
       buffers.low_dtype = pass.low;
@@ -168,6 +176,9 @@ class Parameters {
   std::unique_ptr<float, Free> param_{Many(1.0f)};
   std::unique_ptr<float, Free> exp_avg_{Many(0.01f)};
   std::unique_ptr<float, Free> exp_avg_sq_{Many(0.01f)};
+  std::unique_ptr<float, Free> new_param_{Many(0.0f)};
+  std::unique_ptr<float, Free> new_exp_avg_{Many(0.0f)};
+  std::unique_ptr<float, Free> new_exp_avg_sq_{Many(0.0f)};
   std::unique_ptr<uint16_t, Free> low_{Many(uint16_t{0})};
 };
 

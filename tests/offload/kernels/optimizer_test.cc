@@ -155,20 +155,23 @@ TEST_P(OptimizerTest, NewValuesMayGoElsewhereAndTheOldOnesStay) {
       OptimizerArrays old = OptimizerArrays(random, types, kCount, 1);
       const auto before = old.Bits();
       OptimizerArrays inside = old.AtOffset(0);
-      OptimizerArrays aside = old.AtOffset(2);
       const OptimizerScalars scalars = RandomScalars(random, options);
       const MomentRounding rounding = RandomRounding(random);
       OptimizerStep(inside.Buffers(rounding), kCount, scalars, 0.5f);
-      OptimizerBuffers buffers = old.Buffers(rounding);
-      const OptimizerBuffers to = aside.Buffers();
-      buffers.new_param = to.param;
-      buffers.new_exp_avg = to.exp_avg;
-      buffers.new_exp_avg_sq = to.exp_avg_sq;
-      buffers.low = to.low;
-      OptimizerStep(SkipElements(buffers, 20), kCount - 20, scalars, 0.5f);
-      OptimizerStep(buffers, 20, scalars, 0.5f);
-      ASSERT_EQ(aside.Bits(), inside.Bits()) << OptimizerName(options.kind);
-      ASSERT_EQ(old.Bits(), before) << Name(types);
+      // Aligned as stores past the caches are, and not.
+      for (const int64_t offset : {0, 2}) {
+        OptimizerArrays aside = old.AtOffset(offset);
+        OptimizerBuffers buffers = old.Buffers(rounding);
+        const OptimizerBuffers to = aside.Buffers();
+        buffers.new_param = to.param;
+        buffers.new_exp_avg = to.exp_avg;
+        buffers.new_exp_avg_sq = to.exp_avg_sq;
+        buffers.low = to.low;
+        OptimizerStep(SkipElements(buffers, 32), kCount - 32, scalars, 0.5f);
+        OptimizerStep(buffers, 32, scalars, 0.5f);
+        ASSERT_EQ(aside.Bits(), inside.Bits()) << OptimizerName(options.kind);
+        ASSERT_EQ(old.Bits(), before) << Name(types);
+      }
     }
   }
 }
