@@ -12,6 +12,7 @@
 #include <cstring>
 #include <iostream>
 #include <memory>
+#include <new>
 #include <random>
 #include <type_traits>
 #include <vector>
@@ -97,7 +98,9 @@ template <typename T>
 class OffsetBuffer {
  public:
   OffsetBuffer(int64_t count, int64_t offset)
-      : count_(count), offset_(offset), memory_(new T[count + offset]()) {}
+      : count_(count),
+        offset_(offset),
+        memory_(new (kVector) T[static_cast<size_t>(count + offset)]()) {}
 
   T* data() { return memory_.get() + offset_; }
   const T* data() const { return memory_.get() + offset_; }
@@ -115,9 +118,15 @@ class OffsetBuffer {
   }
 
  private:
+  // Of the largest vectors, so that offset 0 is aligned for all.
+  static constexpr std::align_val_t kVector{64};
+  struct Free {
+    void operator()(T* many) const { operator delete[](many, kVector); }
+  };
+
   int64_t count_;
   int64_t offset_;
-  std::unique_ptr<T[]> memory_;
+  std::unique_ptr<T[], Free> memory_;
 };
 
 // The worst mode a trainer may call from: denormals flushed to zero, operands
