@@ -4,6 +4,9 @@
 
     .venv/bin/python tools/bench/torch/torch_drive.py --nvme /scratch
     .venv/bin/python tools/bench/torch/torch_drive.py --nvme /scratch --update-in-backward
+    .venv/bin/python tools/bench/torch/torch_drive.py --nvme /scratch --max-norm 100                # not reached: updates are guessed right
+    .venv/bin/python tools/bench/torch/torch_drive.py --nvme /scratch --max-norm 100 --no-guesses   # updates wait for the norm
+    .venv/bin/python tools/bench/torch/torch_drive.py --computing                                   # the plain model, without an optimizer
     .venv/bin/python tools/bench/torch/torch_drive.py --nvme /scratch --device 1GiB --host 2GiB --record run.rec
     .venv/bin/torchrun --standalone --nproc-per-node 2 tools/bench/torch/torch_drive.py --nvme /scratch
     .venv/bin/python tools/bench/torch/torch_drive.py --nvme /scratch --deepspeed          # ZeRO-3, parameters and states on NVMe
@@ -41,8 +44,24 @@ def with_castor(given: argparse.Namespace) -> tuple[Any, Any, Any]:
         model = model_of(given.layers)
     optimizer: Any = torch.optim.AdamW(model.parameters(), lr=1e-4)
     model, optimizer = castor.wrap(
-        model, optimizer, device=given.device, host=given.host, nvme=given.nvme, update_in_backward=given.update_in_backward)
+        model, optimizer, device=given.device, host=given.host, nvme=given.nvme, update_in_backward=given.update_in_backward, max_norm=given.max_norm,
+        config={"guess_updates": False} if given.no_guesses else {})
     return model, optimizer, lambda loss: loss.backward()
+
+
+class Nothing:
+    """In place of an optimizer: a step drops the gradients."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def step(self) -> None:
+        self.model.zero_grad(set_to_none=True)
+
+
+def computing(given: argparse.Namespace) -> tuple[Any, Any, Any]:
+    model = model_of(given.layers)
+    return model, Nothing(model), lambda loss: loss.backward()
 
 
 def with_deepspeed(given: argparse.Namespace) -> tuple[Any, Any, Any]:
@@ -57,7 +76,7 @@ def with_deepspeed(given: argparse.Namespace) -> tuple[Any, Any, Any]:
             "stage": 3, "offload_param": {**drive, "buffer_count": 16, "buffer_size": 66_000_000}, "offload_optimizer": {**drive, "buffer_count": 5},
             "sub_group_size": 70_000_000, "stage3_max_live_parameters": 100_000_000, "stage3_max_reuse_distance": 100_000_000},
         "aio": {"block_size": 1048576, "queue_depth": 32, "thread_count": 1, "single_submit": False, "overlap_events": True},
-        "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}, "gradient_clipping": given.max_norm,
     }
     with deepspeed.zero.Init(config_dict_or_path=config):
         model = model_of(given.layers)
@@ -67,21 +86,28 @@ def with_deepspeed(given: argparse.Namespace) -> tuple[Any, Any, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nvme", required=True, help="a directory on the drive")
+    parser.add_argument("--nvme", help="a directory on the drive")
     parser.add_argument("--device", default="2GiB")
     parser.add_argument("--host", default="4GiB")
     parser.add_argument("--layers", type=int, default=22)
     parser.add_argument("--steps", type=int, default=6, help="the first two are not counted")
     parser.add_argument("--update-in-backward", action="store_true")
+    parser.add_argument("--max-norm", type=float, default=0.0, help="the gradient is clipped to this norm; 0: not at all")
+    parser.add_argument("--no-guesses", action="store_true", help="updates wait for the norm")
     parser.add_argument("--record", help="for castor report")
-    parser.add_argument("--deepspeed", action="store_true", help="its ZeRO-3 with NVMe in Castor's place")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--deepspeed", action="store_true", help="its ZeRO-3 with NVMe in Castor's place")
+    kind.add_argument("--computing", action="store_true", help="forward and backward of the plain model alone")
     given = parser.parse_args()
+    if given.nvme is None and not given.computing:
+        parser.error("--nvme says where the drive is")
+    make = with_deepspeed if given.deepspeed else computing if given.computing else with_castor
     rank = int(os.environ.get("RANK", "0"))
     if "RANK" in os.environ and not given.deepspeed:
         torch.distributed.init_process_group("gloo")
     torch.manual_seed(0)
     with castor.record(given.record) if given.record else contextlib.nullcontext():
-        model, optimizer, backward = (with_deepspeed if given.deepspeed else with_castor)(given)
+        model, optimizer, backward = make(given)
         seconds = []
         for number in range(given.steps):
             tokens = torch.randint(VOCABULARY, (1, 128), generator=torch.Generator().manual_seed(1000 * rank + number))
@@ -98,7 +124,7 @@ def main() -> None:
                   f"all {seconds[-1]:.2f} s, of processors {time.process_time() - used:.2f} s", flush=True)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"rank {rank}: median {statistics.median(seconds[2:]):.2f} s, the process had {peak:.1f} GiB")
-    if not given.deepspeed:
+    if make is with_castor:
         print(model.memory_summary())
 
 
