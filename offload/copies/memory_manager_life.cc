@@ -145,9 +145,18 @@ std::array<StallSum, kRunCauses> MemoryManager::stalls() const {
 
 void MemoryManager::WaitOn(Lane& lane, const Event& ready, ChunkId chunk,
                            RunCause cause) {
+  if (ready.done()) return lane.Wait(ready);
   const bool on_host = lane.runs_on_host();
-  if (!(on_host || options_.recorder != nullptr) || ready.done()) {
+  if (!on_host && options_.recorder == nullptr) {
+    // Nobody times the stream. A caller whom the lane blocks waits all the
+    // same.
+    const int64_t begin_ns = options_.clock->NowNs();
     lane.Wait(ready);
+    const int64_t waited_ns = options_.clock->NowNs() - begin_ns;
+    if (waited_ns >= kLeastDeviceStallNs) {
+      stall_->ns[static_cast<size_t>(cause)] += waited_ns;
+      ++stall_->count[static_cast<size_t>(cause)];
+    }
     return;
   }
   // What the notes before and behind one wait share. Most accesses have a wait,

@@ -101,7 +101,7 @@ class MemoryManagerFixture : public testing::Test {
     options.policy = policy_;
     options.source = source_.get();
     options.clock = &clock_;
-    options.recorder = moves_.get();
+    if (records_) options.recorder = moves_.get();
     options.rank = 2;
     problem_ = options.problem;
     manager_ = std::make_unique<MemoryManager>(std::move(options));
@@ -148,6 +148,7 @@ class MemoryManagerFixture : public testing::Test {
   }
 
   PlanPolicy policy_ = PlanPolicy::kAuto;
+  bool records_ = true;
   FakeClock clock_;
   std::unique_ptr<AlignedBytes> memory_;
   std::unique_ptr<TierPool> device_;

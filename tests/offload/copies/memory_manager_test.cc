@@ -3,6 +3,8 @@
 
 #include "offload/memory_manager.h"
 
+#include <cstdint>
+#include <string>
 #include <utility>
 
 #include "chunk/base/ids.h"
@@ -19,6 +21,7 @@
 #include "placement/trace.h"
 #include "tests/offload/copies/fake_chunk_source.h"
 #include "tests/offload/copies/memory_manager_fixture.h"
+#include "tests/support/fakes/fake_clock.h"
 #include "tests/support/fakes/manual_executor.h"
 #include "tests/support/status_matchers.h"
 
@@ -282,6 +285,46 @@ TEST_F(MemoryManagerTest, ACopyThatIsThereWhenTheLaneGetsThereIsNoStall) {
   clock_.AdvanceNs(10);
   executor.RunAll();  // the copy's turn was posted first
   EXPECT_EQ(StallsOf(RunCause::kDemand), StallSum{});
+}
+
+// A lane over a trainer's stream, on which the caller waits for what the host
+// has still to queue: a number of nanoseconds at each wait.
+class BlockingStream final : public Lane {
+ public:
+  BlockingStream(FakeClock* clock, int64_t wait_ns)
+      : clock_(clock), wait_ns_(wait_ns) {}
+
+  void Wait(const Event&) override { clock_->AdvanceNs(wait_ns_); }
+  void Run(Work work) override { lane_.Run(std::move(work)); }
+  void RunAsync(AsyncWork work) override { lane_.RunAsync(std::move(work)); }
+  bool runs_on_host() const override { return false; }
+  Event Record() override { return lane_.Record(); }
+  Status status() const override { return lane_.status(); }
+  const std::string& name() const override { return lane_.name(); }
+
+ private:
+  FakeClock* const clock_;
+  const int64_t wait_ns_;
+  ThreadLane lane_{"stream"};
+};
+
+TEST_F(MemoryManagerTest, WithoutARecordACallersWaitIsCounted) {
+  records_ = false;
+  for (const int64_t wait_ns : {int64_t{40'000}, int64_t{100}}) {
+    Open(2, 2);
+    ManualExecutor executor;
+    WorkerLane copies("copies", &executor);
+    source_->lane = &copies;
+    BlockingStream stream(&clock_, wait_ns);
+    { Result<ChunkPin> pin = manager_->Acquire(ChunkId(0), stream); }
+    // A call that returns at once is no wait.
+    EXPECT_EQ(StallsOf(RunCause::kDemand),
+              wait_ns > 1000 ? (StallSum{1, wait_ns}) : StallSum{});
+    executor.RunAll();
+    { Result<ChunkPin> pin = manager_->Acquire(ChunkId(0), stream); }
+    EXPECT_LE(StallsOf(RunCause::kDemand).count, 1);
+    manager_.reset();
+  }
 }
 
 TEST_F(MemoryManagerTest, AFailedGatherFailsTheLaneThatWaitsForIt) {

@@ -8,6 +8,7 @@ import gc
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -167,6 +168,16 @@ def test_values_on_lease_stay_where_they_are(mover: Counting) -> None:
         loss = (x * values).sum()
     assert mover.saves == 0
     assert torch.equal(torch.autograd.grad(loss, x)[0], values)
+
+
+def test_memory_that_is_not_torchs_stays_where_it_is(mover: Counting) -> None:
+    """Torch's allocator would give the memory to others behind the copy. Another owner may free it before."""
+    x = torch.randn(16, requires_grad=True)
+    numbers = numpy.arange(16, dtype=numpy.float32)
+    with castor.offload_activations("1MiB", least=1):
+        loss = (x * torch.from_numpy(numbers)).sum()
+    assert mover.saves == 0
+    assert torch.equal(torch.autograd.grad(loss, x)[0], torch.arange(16.0))
 
 
 def test_a_second_backward_has_them_again(mover: Counting) -> None:

@@ -53,6 +53,28 @@ def test_memory_is_torchs_and_goes_back() -> None:
     assert lib.castor_fake_live(1) == events
 
 
+def test_a_gpu_whose_allocator_is_refused_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing:
+        ended = 0
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "castor_device_set_allocator":
+                return lambda handle, allocator: 1
+            self.ended += name == "castor_device_destroy"
+            return getattr(lib, name)
+
+    gc.collect()
+    events, refusing = lib.castor_fake_live(1), Refusing()
+    with monkeypatch.context() as patch:
+        patch.setattr(_device, "lib", refusing)
+        with pytest.raises(castor.CastorError):
+            wrapped(**BUDGETS)
+    gc.collect()
+    assert refusing.ended == 1 and lib.castor_fake_live(1) == events
+    model, optimizer, _ = wrapped(**BUDGETS)
+    step(model, optimizer)
+
+
 @pytest.mark.parametrize("activations", [0, 300 * MiB])
 def test_the_first_step_measures_what_torch_needs_beside_castor(activations: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeGpu, "activations", activations)

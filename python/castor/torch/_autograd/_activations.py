@@ -272,6 +272,8 @@ class offload_activations:
         size = storage.nbytes()
         if mover is None or size < self._least or hasattr(storage, "_castor_lease"):
             return None  # a chunk's memory goes to others when its lease ends, which knows nothing of a copy on another stream
+        if not storage.resizable():
+            return None  # memory of DLPack, numpy and other processes: its owner may free it before the copy, which torch's allocator does not
         address = storage.data_ptr()
         known = self._known.get(address)
         if known is not None and not known[0].expired() and known[1] == tensor._version:

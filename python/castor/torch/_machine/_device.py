@@ -186,8 +186,11 @@ class Gpu:
             allocate=_abi.AllocatorAllocate(lambda _, size, to: answer(self._allocate, size, to)),
             release=_abi.AllocatorRelease(lambda _, address: answer(self._release, address) and None),
         )
-        check(lib.castor_device_set_allocator(self.handle, self._allocator))
-
+        try:
+            check(lib.castor_device_set_allocator(self.handle, self._allocator))
+        except BaseException:
+            lib.castor_device_destroy(self.handle)
+            raise
         self._takes = False  # memory for Castor is asked for
         self.lacked = 0  # bytes that torch asked for in vain since somebody looked
         self.out_of_memory: Optional[Callable[[], None]] = None  # called then
