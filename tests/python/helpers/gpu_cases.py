@@ -95,6 +95,16 @@ def test_what_is_left_of_a_gpu_becomes_the_budget(monkeypatch: pytest.MonkeyPatc
     budgets.begin()
     budgets.measure()
     assert budgets.device == ROOM * 31 // 32 - 330 * MiB
+    # What Castor takes and gives back in the step is no activation.
+    budgets = Budgets("auto", "64MiB", resident=4 * ROOM, gpu=gpu)
+    budgets.begin()
+    stays, goes = [0], [0]
+    gpu._allocate(50 * MiB, goes)
+    gpu._allocate(20 * MiB, stays)
+    gpu._release(goes[0])
+    budgets.measure()
+    assert budgets.device == ROOM * 31 // 32 - 330 * MiB
+    gpu._release(stays[0])
     few = Budgets("auto", "64MiB", resident=5 * MiB, gpu=gpu)
     assert few.fits and few.device == 5 * MiB
     asked = Budgets("7MiB", "64MiB", resident=ROOM, gpu=gpu)

@@ -92,7 +92,7 @@ class Budgets:
         _say_if_above(host if host != "auto" else device, both, there, "this machine", "host" if host != "auto" else "device")
         self.fits = self.device >= resident
         self._left = -1  # to torch, when somebody looked last
-        self._others = self._before = 0  # in use when the first step began: not Castor's, and all
+        self._others = 0  # in use when the first step began, and not Castor's
 
     def go_back(self, device: int, host: int) -> None:
         """To budgets of before."""
@@ -124,15 +124,14 @@ class Budgets:
     def begin(self) -> None:
         """The first step begins, Castor's memory being taken."""
         if self._gpu is not None:
-            self._gpu.peak(begin=True)
-            self._before = self._gpu.in_use()
-            self._others = self._before - self._gpu.taken
+            self._gpu.begin_measuring()
+            self._others = self._gpu.in_use() - self._gpu.taken
 
     def measure(self) -> None:
         """The first step has shown what torch needs of a GPU beside Castor."""
         if self._gpu is None or self.device_asked is not None:
             return
-        activations = (self._gpu.peak() - self._before) * 11 // 10
+        activations = (self._gpu.most_beside() - self._others) * 11 // 10
         room = self._gpu.room() * 31 // 32 - self._others
         self.device = max(min(self._resident, room - activations), self._gpu.taken)
 

@@ -192,6 +192,7 @@ class Gpu:
             lib.castor_device_destroy(self.handle)
             raise
         self._takes = False  # memory for Castor is asked for
+        self._beside: Optional[int] = None  # the most that others had at one time; None: nobody asks
         self.lacked = 0  # bytes that torch asked for in vain since somebody looked
         self.out_of_memory: Optional[Callable[[], None]] = None  # called then
         _watch(self)
@@ -213,7 +214,24 @@ class Gpu:
         """Bytes that Castor has."""
         return sum(self._sizes.values())
 
+    def begin_measuring(self) -> None:
+        """What others have beside Castor is looked at from now on, whatever Castor takes and gives back meanwhile."""
+        self._beside = 0
+        self.peak(begin=True)
+
+    def most_beside(self) -> int:
+        """The most bytes that others had at one time since `begin_measuring`."""
+        self._note_beside()
+        most, self._beside = self._beside or 0, None
+        return most
+
+    def _note_beside(self) -> None:
+        """Castor's part is about to change."""
+        if self._beside is not None:
+            self._beside = max(self._beside, self.peak() - self.taken)
+
     def _allocate(self, size: int, to: Any) -> None:
+        self._note_beside()
         self._takes = True
         try:
             to[0] = address = self.take(size)
@@ -222,10 +240,15 @@ class Gpu:
         finally:
             self._takes = False
         self._sizes[address] = size
+        if self._beside is not None:
+            self.peak(begin=True)
 
     def _release(self, address: int) -> None:
+        self._note_beside()
         del self._sizes[address]
         self.give_back(address)
+        if self._beside is not None:
+            self.peak(begin=True)
 
     # What is torch's. A twin in memory of the host has others.
 
