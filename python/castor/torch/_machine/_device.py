@@ -168,6 +168,12 @@ def _ran_out(index: int, wanted: int, _allowed: int, _free: int) -> None:
             gpu.ran_out(wanted)
 
 
+@functools.cache
+def _updating_stream(index: int) -> Any:
+    """Where an optimizer's own code queues its work. Torch's allocator keeps memory by stream, also behind the end of an engine's streams."""
+    return torch.cuda.Stream(index)
+
+
 class Gpu:
     """A GPU. Castor's device memory comes from torch's allocator, so torch's summaries and its out-of-memory message count Castor's."""
 
@@ -282,9 +288,16 @@ class Gpu:
         """A tensor over its memory."""
         return dlpack_viewer(shape, dtype, ON_CUDA, self.torch_device.index)(address, None)
 
-    def made_current(self, stream: int) -> Any:
-        """A context: what is done inside is queued there."""
-        return torch.cuda.stream(torch.cuda.ExternalStream(stream, device=self.torch_device))
+    @contextlib.contextmanager
+    def made_current(self, stream: int) -> Iterator[None]:
+        """What is done inside is queued behind this stream of the engine's, and before what the stream does next."""
+        engines, own = torch.cuda.ExternalStream(stream, device=self.torch_device), _updating_stream(self.torch_device.index)
+        own.wait_stream(engines)
+        try:
+            with torch.cuda.stream(own):
+                yield
+        finally:
+            engines.wait_stream(own)
 
     def truth(self, flag: torch.Tensor) -> Callable[[], Optional[bool]]:
         place = torch.empty((), dtype=torch.bool, device="cpu", pin_memory=True)
@@ -314,7 +327,7 @@ class Gpu:
 
     @contextlib.contextmanager
     def on_own_stream(self, stream: int) -> Iterator[None]:
-        """What is done inside is queued on a stream of the engine's, which ends with the engine."""
+        """What is done inside is queued as on a stream of the engine's."""
         self._inside.own = True
         try:
             with self.made_current(stream):
