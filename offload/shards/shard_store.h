@@ -166,6 +166,14 @@ class ShardStore {
   // writes bytes that the work writes; no request waits, for work that writes
   // aside.
   Event QueueWork(WindowWork work);
+  // Whether work on these windows would wait for work that was queued before.
+  // The former gives way in every queue: if it held its place there, the latter
+  // might never begin.
+  bool WaitsForWork(std::span<const WindowRequest> windows);
+  // Whether work on these windows takes staging of its own.
+  bool TakesStaging(std::span<const WindowRequest> windows) const {
+    return StagedOf(windows) > 0;
+  }
   // When all that was queued so far is over.
   Event WorkUnderWay() const { return AllOf(work_under_way_); }
   // Whether work that was queued has not begun. On any thread.
@@ -267,8 +275,9 @@ class ShardStore {
     ByteRange range;  // of the shard
     Event written;
     std::vector<Event> readers;
-    int windows = 0;       // open ones
-    bool writing = false;  // in the one that is open
+    int windows = 0;          // open ones
+    bool writing = false;     // in the one that is open
+    std::vector<Event> work;  // ends of queued work, and perhaps of work before
   };
   struct Shard {
     Tier home = Tier::kHost;

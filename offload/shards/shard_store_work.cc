@@ -7,8 +7,9 @@
 // that has not begun. What then runs touches no shard.
 //
 // The work's staging is its own. Only work that is ready takes of it, all at
-// once, and gives all back when its own transfers have ended. So no order in
-// which work is picked can make others wait in a circle.
+// once, and gives all back when its own transfers have ended. Work holds its
+// place among those that wait only while no other work is ahead of it on its
+// shards. So no order in which work is picked can make others wait in a circle.
 
 #include <algorithm>
 #include <iterator>
@@ -58,6 +59,12 @@ Event ShardStore::QueueWork(WindowWork work) {
     CASTOR_CHECK(!request.aside || !OthersWait());
   }
   auto queued = std::make_shared<QueuedWork>();
+  if (WaitsForWork(work.windows)) work.place = PickPlace::kGivesWay;
+  for (const WindowRequest& request : work.windows) {
+    if (request.mode == WindowMode::kScratch) continue;
+    PieceAt(At(request.chunk, request.state), request.range)
+        .work.push_back(queued->over.event());
+  }
   queued->work = std::move(work);
   ++work_->not_begun;
   const EventSource copied;
@@ -82,6 +89,18 @@ Event ShardStore::QueueWork(WindowWork work) {
       });
   CASTOR_CHECK(asked.ok());
   return result;
+}
+
+bool ShardStore::WaitsForWork(std::span<const WindowRequest> windows) {
+  bool waits = false;
+  for (const WindowRequest& request : windows) {
+    if (request.mode == WindowMode::kScratch) continue;
+    std::vector<Event>& before =
+        PieceAt(At(request.chunk, request.state), request.range).work;
+    std::erase_if(before, Over);
+    waits |= !before.empty();
+  }
+  return waits;
 }
 
 void ShardStore::Enlist(const std::shared_ptr<QueuedWork>& queued,

@@ -195,8 +195,14 @@ Event HomePasses::RunByUrgency(HomePass& pass, ShardRange part,
     EventSource arrived;
   };
   auto arrival = std::make_shared<Arrival>();
+  // Others may have the staging that this one would take, and wait for a lane.
+  ShardStore& store = memory_.store();
+  const PickPlace in_lane =
+      store.TakesStaging(work.windows) || store.WaitsForWork(work.windows)
+          ? PickPlace::kGivesWay
+          : work.place;
   lanes_.updates.Add(
-      work.key, 1, work.place, arrival->arrived.event(),
+      work.key, 1, in_lane, arrival->arrived.event(),
       [lanes = &lanes_, run_on, arrival = std::weak_ptr<Arrival>(arrival)](
           std::span<size_t> turn, const Status& status) {
         // Early, where workers look for others, or at the end.

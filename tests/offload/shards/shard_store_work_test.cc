@@ -339,6 +339,42 @@ TEST_P(ShardStoreAsideTest, WhatIsDroppedIsAsIfItHadNotBeen) {
   EXPECT_EQ(Began().size(), 1u);
 }
 
+// Work that is less urgent than other work on its shard, and queued before it.
+TEST_P(ShardStoreAsideTest, WorkBehindDroppedWorkHoldsNoPlace) {
+  OpenForWork(2);
+  const ChunkId chunk = AddKnown(1);
+  const ChunkId other = AddKnown(2, 1);
+  EventSource first, second;
+  store_->SetWritten(chunk, kParam, first.event());
+  store_->SetWritten(other, kParam, second.event());
+  const auto queue = [&](ChunkId on, int64_t key, PickPlace place, bool aside) {
+    WindowWork work;
+    work.windows = {Whole(on, WindowMode::kReadWrite)};
+    work.windows[0].aside = aside;
+    work.key = key;
+    work.place = place;
+    if (aside) work.dropped = std::make_shared<std::atomic<bool>>(true);
+    work.run = [this, key](std::span<const WorkBytes> at, EventSource used) {
+      Note(key);
+      Increment(at[0].data);
+      used.Complete();
+    };
+    store_->QueueWork(std::move(work));
+  };
+  ASSERT_THAT(store_->TakeAside(chunk, kParam, spare(), 0), IsOk());
+  queue(chunk, 9, PickPlace::kGivesWay, /*aside=*/true);
+  store_->DropAside(chunk, kParam);
+  // As a step's updates, in another order than was guessed.
+  queue(chunk, 2, PickPlace::kHolds, /*aside=*/false);
+  queue(other, 5, PickPlace::kHolds, /*aside=*/false);
+  second.Complete();
+  EXPECT_THAT(Crank(store_->written(other, kParam)), IsOk());
+  first.Complete();
+  EXPECT_THAT(Crank(store_->written(chunk, kParam)), IsOk());
+  EXPECT_THAT(Began(), ElementsAre(5, 2));
+  ExpectKnown(chunk, Incremented(1));
+}
+
 TEST_P(ShardStoreAsideTest, WithoutAFreeSlotThereIsNoSparePlace) {
   OpenForWork();
   std::vector<ChunkId> chunks;
