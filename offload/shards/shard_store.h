@@ -275,9 +275,9 @@ class ShardStore {
     ByteRange range;  // of the shard
     Event written;
     std::vector<Event> readers;
-    int windows = 0;          // open ones
-    bool writing = false;     // in the one that is open
-    std::vector<Event> work;  // ends of queued work, and perhaps of work before
+    int windows = 0;               // open ones
+    bool writing = false;          // in the one that is open
+    std::vector<Event> work = {};  // ends of queued work; perhaps some are past
   };
   struct Shard {
     Tier home = Tier::kHost;
