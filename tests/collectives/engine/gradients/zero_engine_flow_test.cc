@@ -16,6 +16,7 @@
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/ids.h"
+#include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "collectives/communicator.h"
 #include "collectives/in_process_communicator.h"
@@ -80,6 +81,7 @@ class ZeroEngineFlowTest : public ZeroEngineTest,
     if (GetParam().clipping == Clipping::kEachStep) options.clip_norm = 1e-3;
     if (GetParam().clipping == Clipping::kGuessed) options.clip_norm = 1e9;
     options.guess_updates = GetParam().clipping != Clipping::kNone;
+    if (spare_) options.host_budget = used_ + *spare_;
     std::unique_ptr<ZeroEngine> engine =
         *ZeroEngine::Create(options, ranks[0].get());
     std::vector<ParamId> ids;
@@ -125,9 +127,18 @@ class ZeroEngineFlowTest : public ZeroEngineTest,
       EXPECT_THAT(engine->Step(0.1), IsOk());
     }
     EXPECT_THAT(lane.Drain(), IsOk());
+    right_guesses_ = engine->stats().right_guesses;
+    if (!spare_) {
+      const EngineStats stats = engine->stats();
+      used_ = stats.home_bytes[TierIndex(Tier::kHost)];
+    }
     EXPECT_THAT(engine->Close(), IsOk());
     return static_cast<double>(ends[5] - ends[3]) / 2;
   }
+
+  std::optional<Bytes> spare_;  // of host memory, beside homes
+  Bytes used_;                  // by homes
+  int64_t right_guesses_ = 0;
 };
 
 TEST_P(ZeroEngineFlowTest, AStepTakesItsBound) {
@@ -136,6 +147,22 @@ TEST_P(ZeroEngineFlowTest, AStepTakesItsBound) {
                            ? kBackward + std::max(kForward, update)
                            : std::max(kForward + kBackward, update);
   EXPECT_LE(StepNs(update), 1.02 * bound);
+}
+
+// Guesses that are under way when the step's other updates come hold staging
+// and wait for the lane, and none of these waits for ever.
+TEST_P(ZeroEngineFlowTest, WithRoomForSomeGuessesAStepTakesNoLonger) {
+  if (GetParam().clipping != Clipping::kGuessed) return;
+  const double update = (kForward + kBackward) * GetParam().percent / 100;
+  StepNs(update);
+  const int64_t all = right_guesses_;
+  int64_t fewer = 0;
+  for (const Bytes spare : {KiB(64), KiB(200), KiB(600), KiB(1000)}) {
+    spare_ = spare;
+    EXPECT_LE(StepNs(update), 1.02 * (kBackward + std::max(kForward, update)));
+    fewer += right_guesses_ > 0 && right_guesses_ < all;
+  }
+  EXPECT_GT(fewer, 1);
 }
 
 std::vector<FlowCase> Cases() {
