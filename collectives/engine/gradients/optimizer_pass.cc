@@ -140,8 +140,7 @@ int64_t OptimizerPass::NextUse(ChunkId chunk, const PassingGrad* passing) {
     // which all call in one order.
     next_use_.resize(model_.chunks());
     const std::vector<ChunkId> order = OrderOfFirstUses(
-        model_.sharding.refreshes() ? Trace()
-                                    : memory_.manager().planned_trace(),
+        model_.sharding.refreshes() ? Trace() : memory_.planned_trace(),
         model_.chunks());
     for (size_t i = 0; i < order.size(); ++i) {
       next_use_[order[i].index()] = static_cast<int64_t>(i);

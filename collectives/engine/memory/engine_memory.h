@@ -88,6 +88,7 @@ class EngineMemory {
   int64_t moment() const { return built() ? manager_->moment() : -1; }
   bool pinned() const { return manager_->pinned(); }
   bool planned() const { return manager_->plan() != nullptr; }
+  const Trace& planned_trace() const { return manager_->planned_trace(); }
   std::optional<StepTrace> last_step() const;  // none unless built
   Status Adopt(const StepTrace& step) { return manager_->Adopt(step); }
   void DropCopies() { manager_->DropAll(RunCause::kNone); }
