@@ -77,6 +77,11 @@ enum class RunCause : uint8_t {
 };
 inline constexpr int kRunCauses = 10;
 
+// Whether the cause is an update, at Step or before.
+constexpr bool IsOfUpdate(RunCause cause) {
+  return cause == RunCause::kOptimizer || cause == RunCause::kGuess;
+}
+
 constexpr std::string_view RunCauseName(RunCause cause) {
   switch (cause) {
     case RunCause::kNone:

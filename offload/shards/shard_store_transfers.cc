@@ -137,9 +137,7 @@ void ShardStore::Count(ChunkId chunk, Tier from, Tier to, Bytes bytes,
 // Somebody waits for what is read, unless it is fetched ahead; nobody for what
 // is written, nor for an update.
 IoPriority ShardStore::PriorityOf(const RunEvent& event) {
-  if (event.cause == RunCause::kOptimizer || event.cause == RunCause::kGuess) {
-    return IoPriority::kOptimizer;
-  }
+  if (IsOfUpdate(event.cause)) return IoPriority::kOptimizer;
   if (event.from != Tier::kNvme) return IoPriority::kWriteBack;
   return event.cause == RunCause::kPrefetch ? IoPriority::kPrefetch
                                             : IoPriority::kDemand;

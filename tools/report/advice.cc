@@ -187,7 +187,10 @@ class Candidates {
 
   void AddGuesses() {
     const ZeroOptions& options = model_.options;
-    if (options.guess_updates || model_.trace.step.updates_early ||
+    // Cores that compute alone have no time for updates meanwhile, which no
+    // forecast knows, unless the updates wait for a drive.
+    if (options.nvme.empty() || options.guess_updates ||
+        model_.trace.step.updates_early ||
         options.optimizer.kind == OptimizerKind::kCustom ||
         options.grad_mode != GradMode::kSeparate) {
       return;

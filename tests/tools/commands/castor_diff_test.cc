@@ -36,7 +36,9 @@ class CastorDiffTest : public testing::Test {
   }
 
   // Four steps of 100 us, in which chunk 1 comes from a tier in `stall` us.
-  std::string Record(const std::string& name, Tier from, int64_t stall) {
+  // `guesses`: its new parameters wait for the norm on the drive.
+  std::string Record(const std::string& name, Tier from, int64_t stall,
+                     bool guesses = false) {
     MadeRun run(1);
     for (int32_t step = 1; step <= 4; ++step) {
       const int64_t begin = 100 * (step - 1);
@@ -50,6 +52,12 @@ class CastorDiffTest : public testing::Test {
       run.Stall(RunCause::kPrefetch, 1, begin + 1, begin + 1 + stall);
       run.TierBytes(Tier::kDevice, begin + 10, 50 + stall);
       run.TierBytes(Tier::kHost, begin + 11, 5);
+      if (guesses) {
+        run.Move(Tier::kHost, Tier::kNvme, begin + 60, begin + 65, 4096,
+                 RunCause::kGuess, 1);
+        run.Move(Tier::kNvme, Tier::kHost, begin + 70, begin + 75, 4096,
+                 RunCause::kGuess, 1);
+      }
       run.Release(1, begin + 50, RunCause::kStale);
     }
     const std::string file = dir_.File(name);
@@ -127,6 +135,13 @@ TEST_F(CastorDiffTest, PutsRunsNextToEachOther) {
   const JsonValue same = ParseJson(Diff({a, a, "--json"}).out).value();
   EXPECT_TRUE(same["equal"].boolean());
   EXPECT_THAT(Diff({a, b, "--steps", "1-2", "--plain"}).out,
+              HasSubstr("homes\tchunk 1 param\thost\tnvme\n"));
+}
+
+TEST_F(CastorDiffTest, AHomeIsNotWhereAGuessWaits) {
+  const std::string guessed = Record("a.rec", Tier::kHost, 10, true);
+  const std::string nvme = Record("b.rec", Tier::kNvme, 20);
+  EXPECT_THAT(Diff({guessed, nvme, "--plain"}).out,
               HasSubstr("homes\tchunk 1 param\thost\tnvme\n"));
 }
 

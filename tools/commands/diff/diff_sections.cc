@@ -100,19 +100,19 @@ Side Stalls(const RunStatistics& run) {
   return side;
 }
 
-// Where transfers of a state begin and end: what crosses the drive's link lives
-// there, what the optimizer fetches from the device, there. Without transfers
-// it is not known, but for parameters, which are gathered from the device then.
+// Where transfers of a state begin and end. A state that crosses the drive's
+// link lives on the drive, a state that an update fetches from the device on
+// the device. A guess may take new states to the drive and back, so its
+// transfers count only for states without others. A state without transfers has
+// no known home, but for parameters: those were gathered from the device.
 using StatesByChunk = std::map<std::pair<int32_t, StateKind>, Tier>;
 
-bool OfAnUpdate(const RunEvent& event) {
-  return event.cause == RunCause::kOptimizer || event.cause == RunCause::kGuess;
-}
-
-StatesByChunk HomesOf(const RunRecord& record) {
+StatesByChunk HomesBy(const RunRecord& record, bool guesses) {
   StatesByChunk homes;
   for (const RunEvent& event : record.events) {
-    if (event.chunk < 0) continue;
+    if (event.chunk < 0 || (event.cause == RunCause::kGuess) != guesses) {
+      continue;
+    }
     const std::pair key(event.chunk, event.state);
     if (event.kind == RunEventKind::kGather) {
       homes.try_emplace(key, Tier::kDevice);
@@ -122,7 +122,7 @@ StatesByChunk HomesOf(const RunRecord& record) {
     Tier home = Tier::kHost;
     if (event.from == Tier::kNvme || event.to == Tier::kNvme) {
       home = Tier::kNvme;
-    } else if (OfAnUpdate(event) || event.from == event.to) {
+    } else if (IsOfUpdate(event.cause) || event.from == event.to) {
       home = Tier::kDevice;
     }
     Tier& known = homes.try_emplace(key, home).first->second;
@@ -130,12 +130,18 @@ StatesByChunk HomesOf(const RunRecord& record) {
     const bool of_drive = known == Tier::kNvme || home == Tier::kNvme;
     if (of_drive) {
       known = Tier::kNvme;
-    } else if (OfAnUpdate(event)) {
+    } else if (IsOfUpdate(event.cause)) {
       known = Tier::kDevice;
     } else if (event.state == StateKind::kParam) {
       known = Tier::kHost;
     }
   }
+  return homes;
+}
+
+StatesByChunk HomesOf(const RunRecord& record) {
+  StatesByChunk homes = HomesBy(record, /*guesses=*/false);
+  homes.merge(HomesBy(record, /*guesses=*/true));
   return homes;
 }
 
