@@ -5,8 +5,8 @@
 #define CASTOR_OFFLOAD_WORKER_POOL_H_
 
 // Spreads one pass over a range of elements, an optimizer step say, over the
-// cores of the process. One pool serves all engines of a process, so that
-// together they start no more threads than there are cores to run them.
+// cores of the process. One pool serves all engines of a process: all
+// engines together start no more threads than the process has cores.
 //
 // The caller takes part, which is why lane work may call this: a call ends even
 // if no worker ever comes, and waits only for ranges that a worker has begun.

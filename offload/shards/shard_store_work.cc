@@ -7,9 +7,9 @@
 // that has not begun. What then runs touches no shard.
 //
 // The work's staging is its own. Only work that is ready takes of it, all at
-// once, and gives all back when its own transfers have ended. Work holds its
-// place among those that wait only while no other work is ahead of it on its
-// shards. So no order in which work is picked can make others wait in a circle.
+// once, and gives all back when its own transfers have ended. Work that
+// waits holds its place only while no earlier work on the same pieces is under
+// way. So no order in which work is picked can make others wait in a circle.
 
 #include <algorithm>
 #include <iterator>

@@ -10,8 +10,8 @@
 // neither clipped nor skipped. New states go into spare places of shards
 // (ShardStore::TakeAside), and the old ones stay. At Step a guess that was
 // right is committed: the spare place becomes the home. Any other guess is
-// dropped, and the chunk is updated then. Either way new states are one
-// function of old states, gradient and factor, so they have the same bits.
+// dropped, and the chunk is updated then. In both cases new states
+// are one function of old states, gradient and factor, so bits are equal.
 // Ranks need not guess alike. Owner thread only.
 
 #include <cstdint>
@@ -43,7 +43,7 @@ class UpdateGuesses {
   // room. False, with none taken, where there is none, and where a drive that
   // falls behind would move more bytes for the guess.
   bool TakePlaces(ChunkId chunk, std::span<const HomePass::Use> uses);
-  // Gives them back. REQUIRES: taken, and the guess has not begun.
+  // Gives the places back, if any are taken, and forgets the guess.
   void GivePlaces(ChunkId chunk);
   // The pass begins, in these places. Returns what tells it that the guess was
   // dropped.

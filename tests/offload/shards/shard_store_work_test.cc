@@ -242,7 +242,7 @@ TEST_P(ShardStoreWorkTest, WorkThatTakesMoreSlotsThanItHasIsToldBefore) {
   EXPECT_FALSE(store_->QueuesWork(std::vector{passing, passing, passing}));
 }
 
-// Adds one to each byte, of which new ones go aside where the work does.
+// Adds one to each byte. Work that writes aside puts new bytes aside.
 void IncrementAside(const WorkBytes& bytes) {
   for (int64_t i = 0; i < kShard.count(); ++i) {
     bytes.to[i] =
@@ -339,7 +339,7 @@ TEST_P(ShardStoreAsideTest, WhatIsDroppedIsAsIfItHadNotBeen) {
   EXPECT_EQ(Began().size(), 1u);
 }
 
-// Work that is less urgent than other work on its shard, and queued before it.
+// The dropped work is less urgent than the work behind it on the same shard.
 TEST_P(ShardStoreAsideTest, WorkBehindDroppedWorkHoldsNoPlace) {
   OpenForWork(2);
   const ChunkId chunk = AddKnown(1);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-// Updates that begin before the norm is known (ZeroEngine::GuessUpdates):
-// which guesses are taken and which dropped, and that nobody sees either before
-// the step. That bits are those of plain arrays, whatever a step brings, is
-// zero_engine_random_test's.
+// Updates that begin before the norm is known (ZeroEngine::GuessUpdates): the
+// step takes right guesses and drops wrong guesses, and nobody sees new values
+// before the step. zero_engine_random_test compares bits with plain arrays.
 
 #include <cstdint>
 #include <functional>
@@ -66,7 +65,7 @@ class ZeroEngineGuessTest : public OneRankEngineTest {
                 IsOk());
     return values;
   }
-  // All values behind so many steps, each of which does `step`.
+  // All values after `steps` calls of `step`.
   std::vector<float> Trained(const ZeroOptions& options,
                              const std::function<void(int)>& step, int steps) {
     engine_ = nullptr;
