@@ -256,6 +256,13 @@ class TwinsTest : public testing::Test {
     return training;
   }
 
+  // What the norm's words take on their way from the device.
+  static int64_t NormNs(const TwinTraining& training) {
+    return kNormBytes.count() * 1'000'000'000 /
+               training.machine.device_to_host->bytes_per_second +
+           1;
+  }
+
   // Without steps and machine. Both outlive the request.
   static DryRunRequest RequestOf(const TwinTraining& training,
                                  const TwinOutcome& run) {
@@ -440,11 +447,7 @@ TEST_P(DryRunTest, SaysWhatTheEngineDoes) {
   // them may find the way of the norm's words taken, or free.
   const bool reordered =
       world > 2 && departures > (training.short_step < 0 ? 0 : 2);
-  const int64_t apart_ns =
-      reordered ? kNormBytes.count() * 1'000'000'000 /
-                          training.machine.device_to_host->bytes_per_second +
-                      1
-                : 0;
+  const int64_t apart_ns = reordered ? NormNs(training) : 0;
   for (size_t s = 0; s < run.step_end_ns.size(); ++s) {
     EXPECT_LE(std::abs(run.step_end_ns[s] - simulated->steps[s].end_ns),
               apart_ns)
@@ -500,9 +503,9 @@ TEST_P(DryRunTest, SaysWhatTheEngineDoes) {
   }
 }
 
-// A rank that lacks a gradient holds slots for what waits, and gives zeros.
-// A dry rank knows neither the words about missing gradients nor their times.
-TEST_F(RanksThatDifferTest, TakeTheSlotsAndBytesOfADryRun) {
+// A rank that lacks a gradient holds slots for the gradients that wait, and
+// gives zeros.
+TEST_F(RanksThatDifferTest, TakeTheSlotsBytesAndTimesOfADryRun) {
   int64_t waited = 0;
   for (const Case& of :
        {Case{0, 2, Room::kHost, 0}, Case{1, 3, Room::kNvme, 4},
@@ -522,8 +525,18 @@ TEST_F(RanksThatDifferTest, TakeTheSlotsAndBytesOfADryRun) {
     const Result<SimulationResult> simulated = RunDry(training, run);
     ASSERT_THAT(simulated, IsOk());
     const EngineStats* before = &run.sealed;
+    const int64_t apart_ns = NormNs(training);
+    int64_t run_begin = 0;
+    int64_t dry_begin = 0;
     for (size_t s = 0; s < run.after_step.size(); ++s) {
       SCOPED_TRACE(testing::Message() << "step " << s);
+      // Ranks that reduce in another order find the way of the norm's words
+      // taken, or free.
+      EXPECT_LE(std::abs((run.step_end_ns[s] - run_begin) -
+                         (simulated->steps[s].end_ns - dry_begin)),
+                apart_ns);
+      run_begin = run.step_end_ns[s];
+      dry_begin = simulated->steps[s].end_ns;
       const EngineStats& after = run.after_step[s];
       const SimulatedStep& step = simulated->steps[s];
       for (const Tier from : kAllTiers) {

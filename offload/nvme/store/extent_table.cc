@@ -68,16 +68,17 @@ Status ExtentTable::BeginWrite(Bytes offset, Bytes size) {
   extents_.erase(first, last);
   Extent& extent = extents_[offset];
   extent.size = size;
-  extent.checksums.resize(PieceIndex(offset, offset + size - Bytes(1)) + 1);
   return OkStatus();
 }
 
 void ExtentTable::SetChecksum(Bytes offset, uint64_t checksum) {
   std::lock_guard lock(mutex_);
-  const auto found = Holding(offset);
-  CASTOR_CHECK(found->second.state == State::kWriting);
-  extents_.at(found->first).checksums[PieceIndex(found->first, offset)] =
-      checksum;
+  const Bytes start = Holding(offset)->first;
+  Extent& extent = extents_.at(start);
+  CASTOR_CHECK(extent.state == State::kWriting);
+  extent.checksums.resize(PieceIndex(start, start + extent.size - Bytes(1)) +
+                          1);
+  extent.checksums[PieceIndex(start, offset)] = checksum;
 }
 
 void ExtentTable::EndWrite(Bytes offset, bool written) {
@@ -134,6 +135,7 @@ Status ExtentTable::Verify(Bytes offset,
     std::lock_guard lock(mutex_);
     const auto found = Holding(offset);
     CASTOR_CHECK_GT(found->second.readers, 0);
+    CASTOR_CHECK(!found->second.checksums.empty());
     expected = found->second.checksums[PieceIndex(found->first, offset)];
   }
   const uint64_t actual = Checksum(piece);

@@ -67,7 +67,7 @@ class ExtentTable {
   enum class State { kWriting, kWritten, kLost };
   struct Extent {
     Bytes size;
-    std::vector<uint64_t> checksums;  // by piece
+    std::vector<uint64_t> checksums;  // by piece; none until the first is set
     State state = State::kWriting;
     int64_t readers = 0;
   };

@@ -79,6 +79,9 @@ struct NvmeStore::Impl : std::enable_shared_from_this<Impl> {
   void StartOrFail(const TransferPtr& transfer, const Status& status);
   // Why it cannot start, else it holds its range. REQUIRES: transfer.mutex.
   Status Claim(Transfer& transfer);
+  bool IsOnePiece(const Transfer& transfer) const;
+  // REQUIRES: transfer.mutex, and the range is claimed.
+  void CutIntoPieces(Transfer& transfer) const;
   void Start(const TransferPtr& transfer);
   void Submit(const TransferPtr& transfer, size_t piece);
   void Moved(const TransferPtr& transfer, size_t piece, const Status& status);

@@ -100,17 +100,35 @@ void NvmeStore::Impl::Refuse(Transfer& transfer, const Status& status) {
   transfer.source.Complete(status);
 }
 
+// Whether a transfer without bytes goes to its drive in one piece, whatever was
+// written there before.
+bool NvmeStore::Impl::IsOnePiece(const Transfer& transfer) const {
+  return dry && drives.size() == 1 && transfer.size <= joined;
+}
+
 Status NvmeStore::Impl::Claim(Transfer& transfer) {
   const bool read = transfer.direction == IoDirection::kRead;
   if (transfer.cancelled) return Aborted("cancelled before it started");
-  Status begun = read ? extents.BeginRead(transfer.offset, transfer.size)
-                      : extents.BeginWrite(transfer.offset, transfer.size);
-  if (dry && begun.code() == ErrorCode::kDataLoss) {
-    CASTOR_RETURN_IF_ERROR(extents.BeginWrite(transfer.offset, transfer.size));
-    extents.EndWrite(transfer.offset, /*written=*/true);
-    begun = extents.BeginRead(transfer.offset, transfer.size);
+  if (IsOnePiece(transfer)) {
+    transfer.pieces.push_back(
+        {transfer.offset, transfer.size, map.Place(transfer.offset)});
+  } else {
+    Status begun = read ? extents.BeginRead(transfer.offset, transfer.size)
+                        : extents.BeginWrite(transfer.offset, transfer.size);
+    if (dry && begun.code() == ErrorCode::kDataLoss) {
+      CASTOR_RETURN_IF_ERROR(
+          extents.BeginWrite(transfer.offset, transfer.size));
+      extents.EndWrite(transfer.offset, /*written=*/true);
+      begun = extents.BeginRead(transfer.offset, transfer.size);
+    }
+    CASTOR_RETURN_IF_ERROR(begun);
+    CutIntoPieces(transfer);
   }
-  CASTOR_RETURN_IF_ERROR(begun);
+  transfer.parts_left = transfer.pieces.size() * (read ? 1 : 2);
+  return OkStatus();
+}
+
+void NvmeStore::Impl::CutIntoPieces(Transfer& transfer) const {
   for (const ExtentPiece& piece :
        extents.Pieces(transfer.offset, transfer.size)) {
     const StripePlace place = map.Place(piece.offset);
@@ -123,8 +141,6 @@ Status NvmeStore::Impl::Claim(Transfer& transfer) {
       transfer.pieces.push_back({piece.offset, piece.size, place});
     }
   }
-  transfer.parts_left = transfer.pieces.size() * (read ? 1 : 2);
-  return OkStatus();
 }
 
 // REQUIRES: within Enter and Leave. Not the transfer's own: it may end while
@@ -242,7 +258,9 @@ void NvmeStore::Impl::End(Transfer& transfer) {
     transfer.phase = Phase::kOver;
     status = transfer.status;
   }
-  if (read) {
+  if (IsOnePiece(transfer)) {
+    // The table of extents does not know the transfer.
+  } else if (read) {
     extents.EndRead(transfer.offset, transfer.size);
   } else {
     extents.EndWrite(transfer.offset, status.ok());
