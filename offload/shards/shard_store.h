@@ -193,7 +193,11 @@ class ShardStore {
   // bytes are copied home. Of a shard whose home is not the device all bytes
   // are new. REQUIRES: a spare place, whose work is queued.
   void CommitAside(ChunkId chunk, StateKind state);
-  // Gives the spare place back, and the new bytes up.
+  // The failure of work on the spare place so far; ok: none. The drive's are
+  // told of to nobody else before CommitAside. REQUIRES: a spare place.
+  Status AsideFailure(ChunkId chunk, StateKind state);
+  // Gives the spare place back, and the new bytes up, whether or not the work
+  // fails.
   void DropAside(ChunkId chunk, StateKind state);
 
   // Makes `to` the shard's home, and gives the old slot back. The new slot is
@@ -324,6 +328,8 @@ class ShardStore {
     ByteRange range;
   };
   static std::vector<Part> PartsOf(Shard& shard, ByteRange range);
+  // When the event is over, whether or not it failed.
+  static Event EndOf(const Event& event);
   // Done when both are.
   static Event Both(const Event& a, const Event& b);
 

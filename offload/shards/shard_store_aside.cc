@@ -28,12 +28,25 @@ Status ShardStore::TakeAside(ChunkId chunk, StateKind state, Tier tier,
   return OkStatus();
 }
 
+Status ShardStore::AsideFailure(ChunkId chunk, StateKind state) {
+  const Shard& shard = At(chunk, state);
+  CASTOR_CHECK(shard.aside != nullptr);
+  for (const Aside::Part& part : shard.aside->parts) {
+    if (part.written.done() && !part.written.status().ok()) {
+      return part.written.status();
+    }
+  }
+  return OkStatus();
+}
+
 void ShardStore::DropAside(ChunkId chunk, StateKind state) {
   Shard& shard = At(chunk, state);
   CASTOR_CHECK(shard.aside != nullptr);
   const std::unique_ptr<Aside> aside = std::move(shard.aside);
   std::vector<Event> written = {aside->slot.free_after};
-  for (const Aside::Part& part : aside->parts) written.push_back(part.written);
+  for (const Aside::Part& part : aside->parts) {
+    written.push_back(EndOf(part.written));
+  }
   options_.pools->pool(aside->tier).Give(aside->slot, AllOf(written));
 }
 
@@ -52,6 +65,9 @@ void ShardStore::CommitAside(ChunkId chunk, StateKind state) {
       if (part.range.begin < piece.range.begin) continue;
       if (part.range.end > piece.range.end) continue;
       written.push_back(part.written);
+      part.written.OnDone([failures = failures_](const Status& status) {
+        if (!status.ok()) failures.Add(status);
+      });
       bytes += part.range.size();
     }
     piece.written = AllOf(written);

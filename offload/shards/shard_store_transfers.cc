@@ -41,6 +41,12 @@ ShardStore::Place ShardStore::PlaceIn(Tier tier, const Slot& slot,
           RoundUp(piece.range.size(), kDriveBlock)};
 }
 
+Event ShardStore::EndOf(const Event& event) {
+  const EventSource over;
+  event.OnDone([over](const Status&) { over.Complete(); });
+  return over.event();
+}
+
 Event ShardStore::Both(const Event& a, const Event& b) {
   if (a.done() && a.status().ok()) return b;
   if (b.done() && b.status().ok()) return a;
@@ -184,7 +190,9 @@ Event ShardStore::Transfer(const RankPools::NvmePlace& drive, std::byte* data,
   }
   EventSource ended;
   Event end = ended.event();
-  moved.OnDone([ended = std::move(ended), timed = std::move(timed),
+  // The owner of a spare place may do without the bytes (AsideFailure).
+  const bool aside = event.cause == RunCause::kGuess && event.to == Tier::kNvme;
+  moved.OnDone([aside, ended = std::move(ended), timed = std::move(timed),
                 clock = options_.clock, recorder = options_.recorder,
                 failures = failures_,
                 ticket = std::move(ticket)](const Status& status) {
@@ -196,7 +204,7 @@ Event ShardStore::Transfer(const RankPools::NvmePlace& drive, std::byte* data,
     } else if (ticket != nullptr && ticket->cancelled()) {
       // Nobody wants the bytes, nor what waits for them.
       return ended.Complete();
-    } else {
+    } else if (!aside) {
       failures.Add(status);
     }
     ended.Complete(status);

@@ -150,7 +150,8 @@ void ShardStore::EnlistLeg(WorkLeg& leg, std::vector<Event>& before) {
   if (request.aside) {
     before.push_back(piece.written);
     before.push_back(shard.aside->slot.free_after);
-    AddReader(piece, leg.end.event());
+    // The home stays as it is, even where the work fails.
+    AddReader(piece, EndOf(leg.end.event()));
     shard.aside->parts.push_back({request.range, leg.end.event()});
   } else if (leg.writes()) {
     before.push_back(WriteReady(piece));

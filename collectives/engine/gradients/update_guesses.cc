@@ -3,8 +3,12 @@
 
 #include "collectives/engine/gradients/update_guesses.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
+
+#include "chunk/base/log.h"
 
 namespace castor::internal {
 namespace {
@@ -70,10 +74,24 @@ WorkDropped UpdateGuesses::Begin(ChunkId chunk, float factor, double lr) {
   return guess.dropped;
 }
 
+bool UpdateGuesses::AreThere(ChunkId chunk, std::span<const StateKind> states) {
+  for (const StateKind state : states) {
+    const Status failed = memory_.store().AsideFailure(chunk, state);
+    if (failed.ok()) continue;
+    model_.options.log->WarnOnce(
+        "guess", fmt::format("new states beside the old ones could not be "
+                             "written, so the step updates them again: {}",
+                             failed.message()));
+    return false;
+  }
+  return true;
+}
+
 bool UpdateGuesses::Settle(ChunkId chunk, float factor, double lr) {
   if (!holds(chunk)) return false;
   Guess& guess = guesses_[chunk.index()];
-  const bool right = guess.factor == factor && guess.lr == lr;
+  const bool right =
+      guess.factor == factor && guess.lr == lr && AreThere(chunk, guess.states);
   missed_ |= !right;
   // Requests that wait are of the old places.
   if (!right || memory_.store().staging().OthersWait()) {

@@ -51,7 +51,8 @@ class UpdateGuesses {
   bool holds(ChunkId chunk) const {
     return !guesses_.empty() && guesses_[chunk.index()].dropped != nullptr;
   }
-  // Whether the chunk's guess was this: commits the guess, else drops it.
+  // Whether the chunk's guess was this and its new states are there as far as
+  // known: commits the guess, else drops it.
   bool Settle(ChunkId chunk, float factor, double lr);
   // The chunk's guess is of other states, gradients or numbers than the step
   // will have.
@@ -72,6 +73,8 @@ class UpdateGuesses {
   };
 
   bool TakePlace(ChunkId chunk, StateKind state);
+  // Whether no write of the new states has failed so far. Warns of a failure.
+  bool AreThere(ChunkId chunk, std::span<const StateKind> states);
 
   const EngineModel& model_;
   EngineMemory& memory_;

@@ -375,6 +375,42 @@ TEST_P(ShardStoreAsideTest, WorkBehindDroppedWorkHoldsNoPlace) {
   ExpectKnown(chunk, Incremented(1));
 }
 
+// The home, and the spare place for the next use, are as if there was no work.
+TEST_P(ShardStoreAsideTest, WorkThatFailsLeavesTheHome) {
+  OpenForWork();
+  const ChunkId chunk = AddKnown(1);
+  const int64_t free = FreeSlots();
+  const auto queue = [&](bool aside, const Status& status) {
+    WindowWork work;
+    work.windows = {Whole(chunk, WindowMode::kReadWrite)};
+    work.windows[0].aside = aside;
+    if (aside) work.dropped = std::make_shared<std::atomic<bool>>(false);
+    work.run = [this, aside, status](std::span<const WorkBytes> at,
+                                     EventSource used) {
+      Note(0);
+      if (!aside) Increment(at[0].data);
+      used.Complete(status);
+    };
+    store_->QueueWork(std::move(work));
+  };
+  ASSERT_THAT(store_->TakeAside(chunk, kParam, spare(), 0), IsOk());
+  EXPECT_THAT(store_->AsideFailure(chunk, kParam), IsOk());
+  queue(/*aside=*/true, IoError("the drive is gone"));
+  while (Began().empty()) manual_.RunAll();
+  manual_.RunAll();
+  EXPECT_THAT(store_->AsideFailure(chunk, kParam),
+              StatusIs(ErrorCode::kIoError, Says("the drive is gone")));
+  store_->DropAside(chunk, kParam);
+  EXPECT_EQ(FreeSlots(), free);
+  queue(/*aside=*/false, OkStatus());
+  EXPECT_THAT(Crank(store_->written(chunk, kParam)), IsOk());
+  ExpectKnown(chunk, Incremented(1));
+  QueueAside(chunk);
+  store_->CommitAside(chunk, kParam);
+  AlignedBytes loaded(kShard);
+  ASSERT_THAT(Crank(LoadWhole(chunk, loaded)), IsOk());
+}
+
 TEST_P(ShardStoreAsideTest, WithoutAFreeSlotThereIsNoSparePlace) {
   OpenForWork();
   std::vector<ChunkId> chunks;

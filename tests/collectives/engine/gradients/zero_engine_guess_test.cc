@@ -5,6 +5,11 @@
 // step takes right guesses and drops wrong guesses, and nobody sees new values
 // before the step. zero_engine_random_test compares bits with plain arrays.
 
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -17,10 +22,16 @@
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "collectives/checkpoint/checkpoint_options.h"
+#include "collectives/in_process_communicator.h"
 #include "collectives/zero_engine.h"
 #include "collectives/zero_options.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "offload/lanes/event.h"
+#include "offload/lanes/virtual_executor.h"
+#include "offload/nvme/queue/file_calls.h"
+#include "offload/nvme/queue/simulated_io_queue.h"
+#include "offload/twin/simulated_link.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_rounds.h"
@@ -118,6 +129,76 @@ TEST_F(ZeroEngineGuessTest, AClippedStepDropsAllAndGuessingPauses) {
   EXPECT_EQ(right(), 0);
   // Steps 1, 3 and 6: a pause of 1, then of 2, then of 4.
   EXPECT_EQ(guesses(), 3 * chunks());
+}
+
+// On a counted clock, which goes on once all work so far is over.
+class CountedGuessTest : public ZeroEngineGuessTest {
+ protected:
+  CountedGuessTest() {
+    world_ = MakeInProcessWorld(
+        {.executor = &time_, .timeout_ns = 0, .clock = &time_});
+  }
+  ~CountedGuessTest() override { engine_ = nullptr; }
+
+  ZeroOptions OnClock() {
+    ZeroOptions options = InHostMemory();
+    options.executor = &time_;
+    options.clock = &time_;
+    options.nvme_checksums = &time_;
+    return options;
+  }
+  void EndAllWork() {
+    const EventSource later;
+    time_.At(time_.NowNs() + 1'000'000, [later] { later.Complete(); });
+    EXPECT_THAT(later.event().Wait(), IsOk());
+  }
+
+  VirtualExecutor time_;
+  VirtualParticipant participant_{&time_};
+};
+
+// A write of new states that fails before the step takes the guess with it. The
+// homes are as they were, and the step updates them.
+TEST_F(CountedGuessTest, AFailedWriteDropsTheGuess) {
+  ZeroOptions options = OnClock();
+  options.nvme = {{nvme_.path(), std::nullopt}};
+  for (const char* state : {"exp_avg", "exp_avg_sq"}) {
+    options.home_rules.push_back(
+        {.glob = "*", .state = state, .tier = Tier::kNvme});
+  }
+  SimulatedLinks drive(DriveModelOf({}));
+  int to_fail = 0;
+  int failed = 0;
+  FileCalls calls;
+  calls.pwrite = [&](int fd, const void* from, size_t bytes, off_t offset) {
+    if (to_fail == 0) return ::pwrite(fd, from, bytes, offset);
+    --to_fail;
+    ++failed;
+    errno = EIO;
+    return ssize_t{-1};
+  };
+  options.make_nvme_queue = [&](size_t) {
+    return MakeSimulatedIoQueue(
+        {.links = &drive, .executor = &time_, .timer = &time_, .calls = calls});
+  };
+  const auto step = [&](int s) {
+    EndAllWork();
+    to_fail = s == 1 ? 1 : 0;
+    Gradients();
+    EndAllWork();
+    EXPECT_EQ(to_fail, 0);
+    Step();
+  };
+  const std::vector<float> guessed = Trained(options, step, 4);
+  EXPECT_EQ(failed, 1);
+  // One chunk is updated by the step, and the next step makes no guesses.
+  EXPECT_EQ(guesses(), 3 * chunks());
+  EXPECT_EQ(right(), 3 * chunks() - 1);
+  options.guess_updates = false;
+  options.make_nvme_queue = nullptr;
+  EXPECT_EQ(guessed, Trained(
+                         options, [&](int) { Gradients(), Step(); }, 4));
+  engine_ = nullptr;
 }
 
 TEST_F(ZeroEngineGuessTest, AnotherRateThanGuessedDropsAll) {
