@@ -19,7 +19,7 @@ from castor.sizes import parse_size
 from castor.torch._wrap import wrap
 
 _OF_WRAP = tuple(name for name, one in inspect.signature(wrap).parameters.items() if one.kind is inspect.Parameter.KEYWORD_ONLY)
-_OF_TRAINER = ("frozen",)
+_OF_TRAINER = ("frozen", "optimizer_file")
 _SIZES = ("device", "host", "chunk")
 _TYPES = ("dtype", "buffer_dtype", "reduce_dtype", "state_dtype")
 _MODULES = ("units", "ignore")
@@ -30,7 +30,7 @@ def checked(castor: Mapping[str, Any], of_trainer: bool = True) -> dict[str, Any
 
     Args:
       castor: arguments of `castor.torch.wrap`.
-      of_trainer: ``frozen`` may be among them.
+      of_trainer: ``frozen`` and ``optimizer_file`` may be among them.
 
     Raises:
       InvalidArgument: an unknown key, with the nearest one; a size that is none; a type or a module by a name that says nothing.

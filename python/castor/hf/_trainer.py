@@ -15,13 +15,11 @@ from accelerate import Accelerator
 
 from castor.errors import InvalidArgument
 from castor.hf._arguments import checked
+from castor.hf._checkpoints import STATES, load_states, refuse, save_states, why_not_resumed
 from castor.hf._frozen import budgets_of_frozen, left_over, wrap_frozen
-from castor.torch._checkpoints._state import load, save
+from castor.torch._checkpoints._state import load
 from castor.torch._optimizer import CastorOptimizer
 from castor.torch._wrap import wrap
-
-_STATES = "castor"  # the folder in one of the Trainer's checkpoints
-_SCHEDULER = "scheduler.pt"
 
 
 class _WithCastor:
@@ -31,6 +29,7 @@ class _WithCastor:
         self._wrap_arguments = checked(castor or {})
         self._frozen_arguments = self._wrap_arguments.pop("frozen", None)
         self._of_all_models = dict(self._wrap_arguments)
+        self._optimizer_file = bool(self._wrap_arguments.pop("optimizer_file", True))
         super().__init__(*args, **more)
 
     def create_accelerator_and_postprocess(self) -> None:
@@ -83,24 +82,23 @@ class _WithCastor:
             self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        os.makedirs(output_dir, exist_ok=True)
-        save(os.path.join(output_dir, _STATES), self.model)
-        if self.args.should_save:
-            torch.save(self.lr_scheduler.state_dict(), os.path.join(output_dir, _SCHEDULER))
+        save_states(output_dir, self.model, self._castor_optimizer(), self.lr_scheduler, self.args.process_index, self._optimizer_file)
 
     def _load_best_model(self) -> None:
         """From Castor's own part of the checkpoint, where there is one. Every rank takes part, and its names are the model's; files of weights may have others."""
-        states = os.path.join(self.state.best_model_checkpoint or "", _STATES)
+        states = os.path.join(self.state.best_model_checkpoint or "", STATES)
         if getattr(self.model, "_castor", None) is None or not os.path.isdir(states):
             super()._load_best_model()  # type: ignore[misc]
             return
         load(states, self.model, weights_only=True)
 
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        refuse(resume_from_checkpoint, why_not_resumed(resume_from_checkpoint))  # before weights change
+        super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
+
     def _load_optimizer_and_scheduler(self, checkpoint: Optional[str]) -> None:
-        if checkpoint is None:
-            return
-        load(os.path.join(checkpoint, _STATES), self.model)
-        self.lr_scheduler.load_state_dict(torch.load(os.path.join(checkpoint, _SCHEDULER), weights_only=True))
+        if checkpoint is not None:
+            load_states(checkpoint, self.model, self._castor_optimizer(), self.lr_scheduler)
 
     def _castor_optimizer(self) -> Any:
         return getattr(self.optimizer, "optimizer", self.optimizer)  # accelerate's has it inside
@@ -115,6 +113,9 @@ def with_castor(trainer: type) -> Any:
 
     Models that the trainer only evaluates, such as the reference of DPO, go into frozen chunks where ``device`` is a size. They take a fifth of
     ``device`` and ``host``, and the trained model has the rest. ``castor={"frozen": {"device": "2GiB"}}`` gives them other arguments.
+
+    A plain trainer resumes the checkpoints, and this one resumes those of a plain one. ``castor={"optimizer_file": False}`` leaves moments out of
+    ``optimizer.pt``; a plain trainer then refuses the checkpoint.
 
     Args:
       trainer: `transformers.Trainer` or a class made of it.

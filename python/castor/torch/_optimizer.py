@@ -302,8 +302,11 @@ class CastorOptimizer(torch.optim.Optimizer):
             index += count
         return groups
 
-    def state_dict(self) -> dict[str, Any]:
-        """torch's format, on the CPU. All ranks call it; rank 0 gets the states, and the others none."""
+    def state_dict(self, *, keep: Optional[Callable[[dict[str, Any]], dict[str, Any]]] = None) -> dict[str, Any]:
+        """torch's format, on the CPU. All ranks call it; rank 0 gets the states, and the others none.
+
+        `keep`: is given each parameter's states as soon as they are read, and answers what the dictionary has of them, in a file say.
+        """
         for hook in self._optimizer_state_dict_pre_hooks.values():
             hook(self)
         self.follow_groups()
@@ -311,7 +314,7 @@ class CastorOptimizer(torch.optim.Optimizer):
         for number, p in enumerate(self._params()):
             state = None if p.frozen else self.rule.state_of(p, self.groups)
             if state is not None:
-                states[number] = state
+                states[number] = state if keep is None else keep(state)
         states.update(self.rule.of_all())
         answer: dict[str, Any] = {"state": states if self.runtime.engine.world.rank == 0 else {}, "param_groups": self._numbered_groups()}
         answer = self.rule.to_own_form(answer, self._params())

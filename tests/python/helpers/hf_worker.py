@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The Castor Authors
 """A rank of transformers' Trainer: plain, by CastorTrainer, and by that from a checkpoint on. Rank 0 writes losses as JSON.
 
-``castor-best`` trains adapters and goes back to the checkpoint of step 3: the losses of evaluations at step 3, at the end, and then.
+``castor-from-plain`` and ``plain-from-castor`` go on from the other's checkpoint of step 3. ``castor-best`` trains adapters and goes back to the checkpoint of step 3: the losses of evaluations at step 3, at the end, and then.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> None:
     torch.manual_seed(0)
     model = gpt2()  # with dropout
     arguments = transformers.TrainingArguments(
-        output_dir=str(folder / what.removesuffix("-resumed")), max_steps=6, per_device_train_batch_size=4, gradient_accumulation_steps=2, logging_steps=1,
+        output_dir=str(folder / what), max_steps=6, per_device_train_batch_size=4, gradient_accumulation_steps=2, logging_steps=1,
         report_to=[], use_cpu=True, max_grad_norm=0.5, save_strategy="steps", save_steps=3, eval_strategy="steps", eval_steps=3, disable_tqdm=True,
         ddp_backend="gloo" if "RANK" in os.environ else None, learning_rate=1e-3,
         **({"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "greater_is_better": True} if what == "castor-best" else {}),
@@ -49,10 +49,11 @@ def main() -> None:
         model = peft.get_peft_model(model, peft.LoraConfig(target_modules=["c_attn"], r=4, init_lora_weights=False))
     kind: Any = transformers.Trainer
     more: dict[str, Any] = {}
-    if what != "plain":
+    if not what.startswith("plain"):
         kind, more = CastorTrainer, {"castor": {"device": "5MiB" if "RANK" in os.environ else "600KiB", "host": "64MiB", "chunk": "16KiB"}}
     trainer = kind(model=model, args=arguments, train_dataset=Tokens(), eval_dataset=Tokens(), **more)
-    trainer.train(resume_from_checkpoint=str(folder / "castor" / "checkpoint-3") if what == "castor-resumed" else None)
+    begun = {"castor-resumed": "castor", "plain-from-castor": "castor", "castor-from-plain": "plain"}.get(what)
+    trainer.train(resume_from_checkpoint=None if begun is None else str(folder / begun / "checkpoint-3"))
     if what == "castor-best":
         evaluated = [log["eval_loss"] for log in trainer.state.log_history if "eval_loss" in log]
         again = trainer.evaluate()["eval_loss"]
@@ -63,7 +64,8 @@ def main() -> None:
     if trainer.is_world_process_zero():
         seen = [(log["step"], log.get("loss", log.get("eval_loss")), log.get("grad_norm")) for log in trainer.state.log_history[:-1]]
         out.write_text(json.dumps(seen))
-    if what == "plain":
+    if what.startswith("plain"):
+        sys.stdout.flush()
         # DDP keeps gloo's threads to the end of the process, where the last tensors they let go of abort it now and then.
         os._exit(0)
 

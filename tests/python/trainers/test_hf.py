@@ -35,6 +35,10 @@ def test_the_trainer_trains_saves_and_goes_on(tmp_path: Path) -> None:
             assert norm == pytest.approx(their_norm, rel=2e-3)
     rest = run("castor-resumed", ranks, tmp_path)
     assert rest == got, "from the checkpoint on the same steps are made"
+    for how in ("castor-from-plain", "plain-from-castor"):
+        rest = run(how, ranks, tmp_path)
+        assert [step for step, _, _ in rest] == [step for step, _, _ in want]
+        assert [loss for _, loss, _ in rest] == pytest.approx([loss for _, loss, _ in want], rel=1e-5), f"{how}, random states and moments included"
 
 
 def test_the_best_checkpoint_of_adapters_comes_back_on_every_rank(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Optional
 import torch
 
 from castor import _abi
-from castor.errors import FailedPrecondition
+from castor.errors import FailedPrecondition, InvalidArgument
 from castor.torch._model import Owner, Param
 from castor.torch._optimizers._rule import Groups
 
@@ -119,6 +119,10 @@ class Fused:
         return state or None
 
     def take_state(self, p: Param, state: dict[str, Any], updates: Optional[int] = None) -> None:
+        for name in self.states:
+            if state.get(name) is not None and state[name].shape != p.shape:
+                raise InvalidArgument(f"the state {name} of {p.name} has the shape {list(state[name].shape)}, and the parameter {list(p.shape)}: load the state "
+                                      "of an optimizer of this model")
         for index, name in enumerate(self.states):
             if state.get(name) is not None:
                 values = state[name].detach().to("cpu", torch.float32).contiguous()
