@@ -174,6 +174,11 @@ current_stream: Any = _part("torch._C:_cuda_getCurrentRawStream", "the stream th
 
 NormBase: Any = _part("torch.nn.modules.batchnorm:_NormBase", "modules with running statistics", instead=())
 
+# Ranks.
+
+gloo_group: Any = _part("torch.distributed.distributed_c10d:ProcessGroupGloo", "ranks of several hosts")
+gloo_all_gather: Any = _part("torch.distributed.distributed_c10d:ProcessGroupGloo._allgather_base", "ranks of several hosts")
+
 # Compilers.
 
 compiled_frames: Any = _part("torch._C:_dynamo.eval_frame", "functions that torch.compile leaves as they are", instead=None)

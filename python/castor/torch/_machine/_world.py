@@ -5,15 +5,12 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
-import datetime
 import itertools
 import json
 import logging
 import os
 import secrets
 import socket
-import threading
 import weakref
 from typing import Any, NamedTuple, Optional
 
@@ -22,48 +19,19 @@ import torch.distributed as dist
 
 from castor._engine import Gpus, OneHost, World, nccl_id
 from castor.errors import CastorError, FailedPrecondition, InvalidArgument, Unavailable
+from castor.torch._machine._gloo import Gloo
 from castor.torch._machine._join import warn_where_bound
 
 log = logging.getLogger("castor")
-
-
-def _flat(address: int, size: int) -> torch.Tensor:
-    return torch.frombuffer((ctypes.c_uint8 * size).from_address(address), dtype=torch.uint8) if size else torch.empty(0, dtype=torch.uint8, device="cpu")
-
-
-class _Gloo:
-    """What the C ABI's callbacks ask of a process group. One thread calls all but `abort`."""
-
-    def __init__(self, timeout_s: float) -> None:
-        self.group = dist.new_group(backend="gloo", timeout=datetime.timedelta(seconds=timeout_s))
-        self.rank = dist.get_rank(self.group)
-        self.size = dist.get_world_size(self.group)
-        self.calling = threading.Lock()
-
-    def all_gather(self, send: int, recv: int, size: int) -> None:
-        mine, all_of_them = _flat(send, size), _flat(recv, size * self.size)
-        with self.calling:
-            dist.all_gather_into_tensor(all_of_them, mine, group=self.group)
-
-    def all_to_all(self, send: int, sizes: list[int], recv: int, comes: list[int]) -> None:
-        there, here = _flat(send, sum(sizes)), _flat(recv, sum(comes))
-        with self.calling:
-            dist.all_to_all_single(here, there, comes, sizes, group=self.group)
-
-    def barrier(self) -> None:
-        with self.calling:
-            dist.barrier(group=self.group)
-
-    def abort(self, why: str) -> None:
-        """A call that waits ends by gloo's own timeout, or when its peers have gone."""
 
 
 class _Made(NamedTuple):
     """A world of several ranks."""
 
     world: World
-    gloo: Optional[_Gloo]
+    gloo: Optional[Gloo]
     ranks: weakref.ref[Any]  # torch's default group when the world was made
+    process: int  # a fork of the process has the object, and neither its threads nor its sockets
 
 
 _made: dict[int, _Made] = {}  # in the order in which all ranks made them
@@ -74,7 +42,7 @@ def make_world(timeout_s: float, device: torch.device) -> World:
     """The ranks that torch.distributed has, where it was begun; else this process alone.
 
     A world of several ranks ends when all of its ranks have lost its models and make another world, at the latest with the process. The end waits for all
-    ranks, which a garbage collector must not. Torch's process groups end with the process too.
+    ranks, which a garbage collector must not. A script may destroy torch's process groups before: a world that is made needs none of them.
     """
     begun = dist.is_available() and dist.is_initialized()
     if not begun and int(os.environ.get("WORLD_SIZE") or 1) > 1:
@@ -93,14 +61,14 @@ def make_world(timeout_s: float, device: torch.device) -> World:
     meeting = one_host()
     if meeting is not None:
         return _noted(World(timeout_s=timeout_s, meeting=meeting, ranks_of_cores=sharing))
-    group = _Gloo(timeout_s)
+    group = Gloo(f"castor gloo {next(_turns)}", timeout_s)
     return _noted(World(timeout_s=timeout_s, collectives=group, ranks_of_cores=sharing), group)
 
 
-def _noted(world: World, gloo: Optional[_Gloo] = None) -> World:
-    number = next(_numbers)
-    _made[number] = _Made(world, gloo, weakref.ref(dist.group.WORLD))
-    atexit.register(_end_with_process, number)
+def _noted(world: World, gloo: Optional[Gloo] = None) -> World:
+    _made[next(_numbers)] = _Made(world, gloo, weakref.ref(dist.group.WORLD), os.getpid())
+    atexit.unregister(_end_with_process)  # so the end comes before that of whatever was there when the last world was made
+    atexit.register(_end_with_process)
     return world
 
 
@@ -109,10 +77,7 @@ def _end_unused() -> None:
     mine = [number for number, made in _made.items() if made.ranks() is dist.group.WORLD and not made.world.closers]
     unused = set.intersection(*(set(json.loads(said)) for said in said_by_all(json.dumps(mine))))
     for number in sorted(unused):
-        made = _made.pop(number)
-        group = None if made.gloo is None else made.gloo.group
-        if _end(made, "no rank has a model in the world any more") and group is not None:
-            dist.destroy_process_group(group)
+        _end(_made.pop(number), "no rank has a model in the world any more")
 
 
 _MOST_ON_ONE_HOST = 64
@@ -190,34 +155,44 @@ def _meet(ordinal: int) -> Gpus:
     return Gpus(dist.get_rank(), dist.get_world_size(), bytes.fromhex(said["id"]), ordinal)
 
 
-def _end(made: _Made, why: str) -> bool:
-    """Whether it ended as it should, with no call of torch's under way."""
-    ended = False
+def _end(made: _Made, why: str) -> None:
+    """Waits for the other ranks; where they do not come, leaves no call of torch's under way."""
     try:
         made.world.close()
-        ended = True
     except CastorError as error:
         log.debug("castor: %s", error)
         made.world.abort(why)
-        # Python ends a thread that comes back from a callback after this, and the process with it.
+        # Python ends a thread that comes back from a callback after the interpreter's end, and the process with the thread.
         if made.gloo is not None:
-            made.gloo.calling.acquire(timeout=5)
+            made.gloo.hold()
     # Gloo's threads let go of the last call's tensors, which aborts a process whose Python has ended.
     if made.gloo is not None:
-        made.gloo.group = None
-    return ended
+        made.gloo.close()
 
 
-def _end_with_process(number: int) -> None:
-    """Closes the engines whose models are still there, then the world."""
-    made = _made.pop(number, None)
-    if made is None:
-        return
-    for close in list(made.world.closers):
-        close()
-    if made.gloo is not None and not dist.is_initialized():
-        return  # nobody can be waited for any more
-    _end(made, "the process ends while values of the model are still in use")
-    # So do threads of groups that the script left.
-    if dist.is_initialized():
+def _end_with_process() -> None:
+    """Closes the engines whose models are still there, and their worlds, the last one first on all ranks."""
+    for number in sorted(_made, reverse=True):
+        if _made[number].process != os.getpid():
+            continue  # a destructor here would wait for threads that a fork lacks
+        made = _made.pop(number)
+        try:
+            for close in list(made.world.closers):
+                close()
+        except CastorError as error:
+            log.error("castor: a model could not be closed at the end of the process: %s", error)
+        _end(made, "the process ends while values of the model are still in use")
+        _left.add(made.process)
+
+
+_left: set[int] = set()  # processes whose worlds ended with them
+
+
+def _destroy_groups() -> None:
+    """Destroys the groups of torch's that the script left: their threads abort a process whose Python has ended."""
+    if os.getpid() in _left and dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
+
+
+# Handlers run in reverse order, so a script's own handler that destroys the groups comes first.
+atexit.register(_destroy_groups)
