@@ -4,13 +4,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 from collections.abc import Iterator
 
 import pytest
 
 import castor.torch as castor
-from castor.torch._machine import _join
+from castor.torch._machine import _join, _meeting
 
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
@@ -44,7 +46,7 @@ def test_ranks_of_mpi_on_one_host_find_each_other(said: dict[str, str], monkeypa
 
 
 def test_ranks_of_several_hosts_are_asked_where_rank_0_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1"}.items():
+    for name, value in {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1"}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(castor.InvalidArgument, match="MASTER_ADDR and MASTER_PORT"):
         castor.join()
@@ -54,6 +56,49 @@ def test_ranks_of_several_hosts_are_asked_where_rank_0_listens(monkeypatch: pyte
     monkeypatch.setenv("MASTER_PORT", "4000")
     assert _join._take_names()
     assert (os.environ["RANK"], os.environ["WORLD_SIZE"], os.environ["LOCAL_RANK"]) == ("3", "4", "1")
+
+
+@pytest.mark.parametrize(("hosts", "first"), [("node[07-09,12],gpu[1-2]", "node07"), ("a,b", "a"), ("n[1,3]-ib,z", "n1-ib"), ("one", "one")])
+def test_ranks_of_srun_meet_at_the_first_host_of_the_step(hosts: str, first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NODELIST": hosts, "SLURM_JOB_ID": "1234", "SLURM_STEP_ID": "2"}
+    for name, value in step.items():
+        monkeypatch.setenv(name, value)
+    assert _join._take_names()
+    assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == (first, str(15000 + (1234 * 17 + 2) % 15000))
+
+
+def test_a_batch_script_of_slurm_is_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_JOB_ID": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert castor.join() == (0, 1)
+
+
+def _free_port() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
+
+
+def test_missing_ranks_are_named_while_others_wait_and_in_the_end(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _free_port()}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(_meeting, "_EVERY_S", 0.2)
+    with pytest.raises(castor.Unavailable, match="ranks 1, 2 of 3 did not come within 1 s"):
+        castor.join(timeout_s=1)
+    assert "waits for ranks 1, 2" in caplog.text
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("MASTER_PORT", _free_port())
+    with pytest.raises(castor.Unavailable, match="rank 1 on .* has not reached rank 0 at 127.0.0.1"):
+        castor.join(timeout_s=1)
+
+
+def test_a_mix_of_versions_is_refused_with_rank_and_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _free_port()}.items():
+        monkeypatch.setenv(name, value)
+    store = _meeting._store(0, 2, 5)
+    store.set("join 1", json.dumps(["b", "0.0.9"]))
+    with pytest.raises(castor.FailedPrecondition, match=r"rank 1 on b has Castor 0\.0\.9, and rank 0 on .* has Castor"):
+        _meeting.meet(0, 2, 5)
 
 
 def test_what_torchrun_says_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
