@@ -92,11 +92,30 @@ def test_missing_ranks_are_named_while_others_wait_and_in_the_end(monkeypatch: p
         castor.join(timeout_s=1)
 
 
+def test_a_host_whose_name_is_a_loopback_address_names_gloo_an_interface(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    mine = socket.gethostname()
+    monkeypatch.setenv("MASTER_ADDR", "first")
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    monkeypatch.setattr(socket, "gethostbyname", lambda name: "127.0.1.1")
+    monkeypatch.setattr(_meeting, "_route", {"10.0.0.2": "10.0.0.1", "first": "127.0.1.1"}.get)
+    monkeypatch.setattr(_meeting, "_interface_of", {"10.0.0.1": "eth7"}.get)
+    _meeting._choose_interface([[mine, "", "127.0.1.1"], [mine, "", "127.0.1.1"]])  # one host
+    assert "GLOO_SOCKET_IFNAME" not in os.environ
+    _meeting._choose_interface([[mine, "", "127.0.1.1"], ["b", "", "10.0.0.2"]])
+    assert os.environ.pop("GLOO_SOCKET_IFNAME") == "eth7"
+    _meeting._choose_interface([["a", "", ""], [mine, "", "127.0.1.1"]])  # no way to rank 0
+    assert "GLOO_SOCKET_IFNAME" not in os.environ and f"{mine} resolves to 127.0.1.1" in caplog.text and "set GLOO_SOCKET_IFNAME" in caplog.text
+
+
+def test_addresses_have_interfaces() -> None:
+    assert _meeting._interface_of("127.0.0.1") == "lo" and _meeting._route("127.0.0.1") == "127.0.0.1"
+
+
 def test_a_mix_of_versions_is_refused_with_rank_and_host(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _free_port()}.items():
         monkeypatch.setenv(name, value)
     store = _meeting._store(0, 2, 5)
-    store.set("join 1", json.dumps(["b", "0.0.9"]))
+    store.set("join 1", json.dumps(["b", "0.0.9", "10.0.0.2"]))
     with pytest.raises(castor.FailedPrecondition, match=r"rank 1 on b has Castor 0\.0\.9, and rank 0 on .* has Castor"):
         _meeting.meet(0, 2, 5)
 

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import fcntl
 import json
 import logging
 import os
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -66,11 +68,53 @@ def _store(rank: int, size: int, timeout_s: float) -> Any:
     return dist.PrefixStore(f"castor {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
 
 
+def _route(there: str) -> str:
+    """The address of this host from which packets go to another one; empty where there is no way."""
+    with contextlib.suppress(OSError):
+        family, kind, protocol, _, place = socket.getaddrinfo(there, 9, socket.AF_INET, socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as asked:
+            asked.connect(place)  # sends nothing
+            return str(asked.getsockname()[0])
+    return ""
+
+
+def _interface_of(address: str) -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):  # an interface without an address
+                found = fcntl.ioctl(asked, 0x8915, struct.pack("256s", name.encode()))  # SIOCGIFADDR
+                if socket.inet_ntoa(found[20:24]) == address:
+                    return name
+    return ""
+
+
+def _choose_interface(said: list[Any]) -> None:
+    """Names gloo an interface where this host's name is an address that no other host reaches, such as the 127.0.1.1 of Debian's installer."""
+    mine = socket.gethostname()
+    others = [there for host, _, there in said if host != mine]
+    if not others or "GLOO_SOCKET_IFNAME" in os.environ:
+        return
+    try:
+        own = socket.gethostbyname(mine)
+    except OSError:
+        own = "no address"
+    if own != "no address" and not own.startswith("127."):
+        return
+    # The host of rank 0 may know itself by a loopback address only.
+    found = _route(os.environ["MASTER_ADDR"] if said[0][0] != mine else others[0])
+    interface = "" if found.startswith("127.") else _interface_of(found)
+    if interface:
+        os.environ["GLOO_SOCKET_IFNAME"] = interface
+        log.info("castor: %s resolves to %s here, so gloo takes %s (%s)", mine, own, interface, found)
+    else:
+        log.warning("castor: %s resolves to %s here, which other hosts do not reach: set GLOO_SOCKET_IFNAME to the interface of this host's network", mine, own)
+
+
 def meet(rank: int, size: int, timeout_s: float) -> Any:
     """A store that all ranks have come to with one version of Castor. Blocks until they have."""
     until = time.monotonic() + timeout_s
     store = _store(rank, size, timeout_s)
-    store.set(f"join {rank}", json.dumps([socket.gethostname(), VERSION]))
+    store.set(f"join {rank}", json.dumps([socket.gethostname(), VERSION, _route(os.environ["MASTER_ADDR"])]))
     missing, told = list(range(size)), time.monotonic()
     while missing := [other for other in missing if not store.check([f"join {other}"])]:
         now = time.monotonic()
@@ -82,8 +126,9 @@ def meet(rank: int, size: int, timeout_s: float) -> Any:
             log.warning("castor: rank %d of %d on %s waits for %s", rank, size, socket.gethostname(), _named(missing))
         time.sleep(_ASK_S)
     said = [json.loads(store.get(f"join {other}")) for other in range(size)]
-    for other, (host, version) in enumerate(said):
+    for other, (host, version, *_) in enumerate(said):
         if version != said[0][1]:
             raise FailedPrecondition(f"rank {other} on {host} has Castor {version}, and rank 0 on {said[0][0]} has Castor {said[0][1]}: install one version on "
                                      "every host")
+    _choose_interface(said)
     return dist.PrefixStore("torch", store)
