@@ -194,6 +194,7 @@ ModelBlock BlockOf(const Section& section, HoldUnit unit) {
     ParamUse forward;
     ParamUse backward;
     for (const Part& part : parts) {
+      block.has_experts |= part.name.find(".experts.") != part.name.npos;
       forward.hold.push_back(part.param);
       const bool table =
           section.kind == BlockKind::kEmbedding && part.dims >= 2;

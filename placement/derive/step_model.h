@@ -53,6 +53,7 @@ struct ModelBlock {
   BlockKind kind = BlockKind::kOther;
   std::vector<ParamUse> forward = {};
   std::vector<ParamUse> backward = {};
+  bool has_experts = false;  // a mixture of experts in place of one MLP
   BlockActivations activations = {};
   // How long a micro-batch computes there; 0 in all blocks: nobody knows.
   int64_t forward_ns = 0;

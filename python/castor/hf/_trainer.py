@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 from collections.abc import Mapping
 from typing import Any, Optional
@@ -13,13 +14,15 @@ import torch
 import transformers
 from accelerate import Accelerator
 
-from castor.errors import InvalidArgument
+from castor.errors import DoesNotFit, InvalidArgument
 from castor.hf._arguments import checked
 from castor.hf._checkpoints import STATES, load_states, refuse, save_states, why_not_resumed
 from castor.hf._frozen import budgets_of_frozen, left_over, wrap_frozen
 from castor.torch._checkpoints._state import load
 from castor.torch._optimizer import CastorOptimizer
 from castor.torch._wrap import wrap
+
+log = logging.getLogger("castor")
 
 
 class _WithCastor:
@@ -53,7 +56,15 @@ class _WithCastor:
         if arguments is None:
             return False
         left = left_over(self._wrap_arguments, arguments)
-        wrap_frozen(model, {"on": self.args.device} | arguments)
+        try:
+            wrap_frozen(model, {"on": self.args.device} | arguments)
+        except DoesNotFit as error:
+            if self._frozen_arguments is not None:
+                raise
+            # Ranks have the same share, so all of them leave the model alone.
+            log.warning("castor: a model that the trainer only evaluates stays as plain PyTorch has it, beside the budgets: in its fifth of them, %s. "
+                        "castor={..., 'frozen': {'device': ...}} sets another share", error)
+            return False
         self._wrap_arguments = left
         return True
 

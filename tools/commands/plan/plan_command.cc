@@ -168,6 +168,12 @@ std::string LeftOutText(const PlanReport& report) {
   if (!report.outcome.request.activations && !report.subject.trace) {
     left.push_back("activations: give --seq, or --trace");
   }
+  if (report.outcome.request.activations &&
+      report.outcome.request.activations->other_mixers) {
+    left.push_back(
+        "what state spaces and linear attention keep, which are counted as "
+        "attention");
+  }
   if (report.flags().overhead() == Bytes(0)) {
     left.push_back(
         "what a CUDA context and NCCL hold: give --cuda-context, --nccl");

@@ -154,6 +154,10 @@ void AddStep(OptionTable& t, PlanFlags* f) {
   t.Choice("", &f->attention, {"flash", "scores"})
       .Flag("--attention",
             "whether attention keeps its scores; flash does not");
+  t.Choice("", &f->loss, {"plain", "chunked", "fused"})
+      .Flag("--loss",
+            "how logits become a loss: all at once, some tokens at a time, or "
+            "by a kernel that makes gradients in the forward, as Liger's");
   t.Switch("", &f->dropout).Flag("--dropout", "dropout's masks are kept");
   t.Switch("", &f->borrow)
       .Flag("--borrow-activations",
@@ -280,6 +284,9 @@ Status FillActivations(const PlanFlags& flags, const PlanSubject& subject,
   shape.mlp_width = flags.mlp_width.value_or(shape.mlp_width);
   shape.dropout = flags.dropout;
   shape.keeps_scores = flags.attention == "scores";
+  shape.loss = flags.loss == "chunked" ? LossKind::kChunked
+               : flags.loss == "fused" ? LossKind::kFused
+                                       : LossKind::kPlain;
   if (const auto& params = subject.model.params; !params.empty()) {
     shape.element_bytes = DTypeBits(params.front().dtype) / 8;
   }

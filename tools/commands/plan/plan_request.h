@@ -74,6 +74,7 @@ struct PlanFlags {
   std::optional<int64_t> vocab;
   std::optional<int64_t> mlp_width;
   std::string attention = "flash";
+  std::string loss = "plain";
   bool dropout = false;
   bool borrow = false;
   std::string trace;

@@ -154,6 +154,13 @@ class Finder {
     }
   }
 
+  void LossInChunks() {
+    if (!flags_.seq || flags_.loss != "plain") return;
+    PlanFlags changed = flags_;
+    changed.loss = "chunked";
+    Try("a loss that takes some tokens at a time", changed);
+  }
+
   // Alone where that suffices, else with the budgets that do.
   void Recompute() {
     PlanFlags changed = flags_;
@@ -256,6 +263,7 @@ Result<PlanVariants> ChangesThatFit(const PlanSubject& subject,
   finder.ShareMore();
   finder.ShrinkChunks();
   finder.ShrinkActivations();
+  finder.LossInChunks();
   finder.Recompute();
   finder.ShrinkMoments();
   return finder.Take();

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "chunk/base/units.h"
 #include "chunk/text/json_value.h"
 #include "tests/support/file_text.h"
 #include "tests/support/temp_dir.h"
@@ -66,6 +67,33 @@ TEST(CastorPlanTest, PrintsCommandsThatFitWhereItDoesNot) {
     EXPECT_EQ(changed.exit_code, 0) << change["command"].text() << changed.err;
     EXPECT_THAT(changed.out, HasSubstr("fits\tyes\n"));
   }
+}
+
+// 16,384 tokens of 128,256 words take 27.4 GiB as logits, their log-softmax and
+// the gradients of both.
+TEST(CastorPlanTest, CountsLogitsAndProposesALossInChunks) {
+  const ProcessOutcome plain =
+      Plan({kLlama, "--dtype", "bf16", "--batch", "4", "--seq", "4096",
+            "--recompute", "--device-budget", "22GiB", "--host-budget",
+            "128GiB", "--json"});
+  ASSERT_EQ(plain.exit_code, 3) << plain.err;
+  std::string chunked;
+  const JsonValue document = ParseJson(plain.out).value();
+  for (const JsonValue& change : document["changes"]) {
+    if (change["command"].text().ends_with("--loss chunked")) {
+      chunked = change["command"].text();
+    }
+  }
+  ASSERT_NE(chunked, "");
+  std::vector<std::string> words = Words(chunked);
+  words[0] = kCastor;
+  words.push_back("--json");
+  const ProcessOutcome fits = RunProcess(words);
+  EXPECT_EQ(fits.exit_code, 0) << fits.err;
+  EXPECT_LE(ParseJson(fits.out)
+                .value()["configuration"]["activations"]["activations_bytes"]
+                .integer(),
+            GiB(8).count());
 }
 
 TEST(CastorPlanTest, ProposesOtherTiersWhereTheDeviceHoldsNoChunk) {
