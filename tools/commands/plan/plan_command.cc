@@ -162,6 +162,21 @@ void AddConfiguration(const PlanReport& report, Document* doc) {
                                     Shown(report.flags().files.layout))));
 }
 
+void AddLargest(const LargestFit& largest, Document* doc) {
+  doc->Set("largest", Fields({{"what", largest.what},
+                              {"fits", largest.fits},
+                              {"refused", largest.refused},
+                              {"reason", largest.why}}));
+  doc->Line({"largest", largest.what, largest.fits, largest.refused});
+  const std::string_view unit = largest.what == "batch" ? "sequence" : "token";
+  doc->Say("Largest",
+           fmt::format("{}: {} {}; {} do{} not: {}", largest.what,
+                       largest.fits == 0 ? "none" : Plural(largest.fits, unit),
+                       largest.fits == 1 ? "fits" : "fit",
+                       Plural(largest.refused, unit),
+                       largest.refused == 1 ? "es" : "", largest.why));
+}
+
 // What the numbers leave out, so that nobody takes them for more.
 std::string LeftOutText(const PlanReport& report) {
   std::vector<std::string_view> left;
@@ -322,6 +337,7 @@ Document PlanDocument(const PlanReport& report) {
   doc.Set("command", command);
   AddModel(report, &doc);
   AddConfiguration(report, &doc);
+  if (report.largest) AddLargest(*report.largest, &doc);
   doc.Set("fits", fits);
   doc.Line({"fits", fits});
   doc.Line({"step_source", StepSourceName(report.subject.step_source())});
@@ -377,9 +393,17 @@ Result<PlanReport> RunPlan(const PlanFlags& flags, const Console& console) {
   Progress progress(console);
   progress.Phase("reading the model");
   CASTOR_ASSIGN_OR_RETURN(PlanSubject subject, ReadPlanSubject(flags));
+  std::optional<LargestFit> largest;
+  PlanFlags planned = flags;
+  if (flags.fit != "given") {
+    progress.Phase("looking for the largest that fits");
+    CASTOR_ASSIGN_OR_RETURN(largest, LargestThatFits(subject, flags));
+    planned = WithLargest(flags, *largest);
+  }
   progress.Phase("planning");
-  CASTOR_ASSIGN_OR_RETURN(PlanOutcome outcome, MakePlan(subject, flags));
+  CASTOR_ASSIGN_OR_RETURN(PlanOutcome outcome, MakePlan(subject, planned));
   PlanReport report{std::move(subject), std::move(outcome)};
+  report.largest = std::move(largest);
   if (report.outcome.fits.ok()) {
     CASTOR_ASSIGN_OR_RETURN(report.bound, BoundOf(report.outcome));
     if (!flags.compare.empty()) {

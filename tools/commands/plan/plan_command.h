@@ -27,7 +27,8 @@ struct PlanReport {
   PlanVariants changes = {};       // where it does not fit
   PlanVariants alternatives = {};  // where it does
   PlanVariants more = {};
-  std::vector<BudgetPoint> grid = {};  // where a page is asked for
+  std::vector<BudgetPoint> grid = {};      // where a page is asked for
+  std::optional<LargestFit> largest = {};  // where one is asked for
   std::optional<Document> comparison = {};
   // Of the record that it is compared with: kStoppedEarly where that was cut.
   Status compared = {};
@@ -42,6 +43,7 @@ Result<PlanReport> RunPlan(const PlanFlags& flags, const Console& console);
 
 // What is printed of it. Lines of --plain start with what they are about:
 //
+//   largest   batch|seq  FITS  REFUSED
 //   fits      yes|no
 //   tier      TIER  PLANNED_BYTES  PEAK_BYTES
 //   class     CLASS  DEVICE_BYTES  HOST_BYTES  NVME_BYTES

@@ -232,13 +232,26 @@ std::string ShardsText(const PlanOutcome& outcome) {
       outcome.traffic().gathers - outcome.traffic().fetches);
 }
 
+// Of all ranks, where the tokens of a step and its time are known.
+std::optional<double> TokensPerSecond(const PlanOutcome& outcome) {
+  const PlanRequest& request = outcome.request;
+  const std::optional<double> seconds = outcome.step_seconds();
+  if (!request.activations || !seconds || *seconds <= 0) return std::nullopt;
+  const double tokens =
+      static_cast<double>(request.activations->batch) *
+      static_cast<double>(request.activations->seq) *
+      static_cast<double>(request.step.micro_batches * request.flags.world);
+  return tokens / *seconds;
+}
+
 // A step's time and what it waits for, or else within which bounds it lies, as
 // far as that is known.
 void AddTimes(const PlanOutcome& outcome, const Table& resources,
               Document* doc) {
   const StepTimes& times = outcome.times;
   doc->Set("times",
-           Fields({{"resources", resources.Json()},
+           Fields({{"tokens_per_second", TokensPerSecond(outcome)},
+                   {"resources", resources.Json()},
                    {"least_seconds", times.least_seconds},
                    {"most_seconds", times.most_seconds},
                    {"unknown", ListOf(times.unknown)},
@@ -262,6 +275,13 @@ void AddTimes(const PlanOutcome& outcome, const Table& resources,
                        StepSentence(step),
                        Value::Seconds(times.least_seconds).Page(),
                        Value::Seconds(times.most_seconds).Page()));
+  if (const std::optional<double> rate = TokensPerSecond(outcome)) {
+    doc->Say(
+        "Tokens",
+        fmt::format(
+            "{} a second{}", Grouped(std::llround(*rate)),
+            outcome.request.flags.world == 1 ? "" : ", of all ranks together"));
+  }
   doc->Add(StallTable(step), Form::kPageAndPlain);
 }
 

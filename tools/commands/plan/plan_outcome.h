@@ -145,6 +145,23 @@ Result<PlanVariants> Alternatives(const PlanSubject& subject,
 Result<PlanVariants> OneMoreGiB(const PlanSubject& subject,
                                 const PlanOutcome& outcome);
 
+// --- The largest that fits
+// ----------------------------------------------------
+struct LargestFit {
+  std::string_view what;  // "batch" or "seq"
+  int64_t fits = 0;       // 0: not even the least
+  int64_t refused = 0;    // the least above that does not fit
+  std::string why;        // it does not
+};
+
+// The largest batch, or sequence in steps of 128 tokens, with which the model
+// fits, as `flags.fit` asks; each that was tried was planned. REQUIRES: `flags`
+// ask for one of them.
+Result<LargestFit> LargestThatFits(const PlanSubject& subject,
+                                   const PlanFlags& flags);
+// The same flags with that batch or sequence; with the least where none fits.
+PlanFlags WithLargest(const PlanFlags& flags, const LargestFit& largest);
+
 // --- For the plan's page -----------------------------------------------------
 // One pair of budgets of a rank, planned like the outcome.
 struct BudgetPoint {

@@ -58,6 +58,7 @@ Examples:
   castor plan config.json --world 2 --device-budget 16GiB --host-budget 96GiB --nvme 200GiB \
       --seq 4096 --batch 1 --recompute --machine machine.json
   castor plan config.json --world 8 --device-budget 24GiB --host-budget 64GiB -o plan.json
+  castor plan config.json --seq 4096 --recompute --device-budget 24GiB --host-budget 64GiB --fit batch
   castor plan config.json --device-budget 8GiB --host-budget 32GiB --limit 'exp_avg@host=25%'
   castor plan model.tsv --world 2 --device-budget 16MiB --compare run.rec
 )";
@@ -114,6 +115,10 @@ void AddStep(OptionTable& t, PlanFlags* f) {
   t.Whole("", &f->seq, 1, kMaxSize)
       .Flag("--seq",
             "tokens of a sequence: activations are counted by formula");
+  t.Choice("", &f->fit, {"given", "batch", "seq"})
+      .Flag("--fit",
+            "the largest batch, or sequence in steps of 128 tokens, that fits "
+            "the budgets");
   t.Whole("", &f->step.micro_batches, 1, kMostPlannedMicroBatches)
       .Flag("--micro-batches", "of a step");
   t.Choice("", &f->step.order,

@@ -66,6 +66,7 @@ struct PlanFlags {
   // What a step does.
   std::optional<int64_t> batch;
   std::optional<int64_t> seq;
+  std::string fit = "given";  // which of the two is as large as fits
   StepShape step;
   bool update_in_backward = false;
   std::string hold = "block";

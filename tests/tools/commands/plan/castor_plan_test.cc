@@ -4,12 +4,15 @@
 // `castor plan` as a user runs it, and train_gpt with what it wrote: processes
 // with streams of their own.
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <sstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "chunk/base/units.h"
@@ -94,6 +97,53 @@ TEST(CastorPlanTest, CountsLogitsAndProposesALossInChunks) {
                 .value()["configuration"]["activations"]["activations_bytes"]
                 .integer(),
             GiB(8).count());
+}
+
+// The one that fits was planned, and so was the next.
+TEST(CastorPlanTest, FindsTheLargestBatchAndSequenceThatFit) {
+  for (const auto& [what, flag, step] :
+       {std::tuple("batch", "--batch", 1), std::tuple("seq", "--seq", 128)}) {
+    std::vector<std::string> words = {kLlama,
+                                      "--dtype",
+                                      "bf16",
+                                      "--recompute",
+                                      "--loss",
+                                      "fused",
+                                      "--device-budget",
+                                      "24GiB",
+                                      "--host-budget",
+                                      "128GiB",
+                                      "--seq",
+                                      "1024",
+                                      "--fit",
+                                      what};
+    words.push_back("--json");
+    const ProcessOutcome found = Plan(words);
+    ASSERT_EQ(found.exit_code, 0) << found.err;
+    const JsonValue document = ParseJson(found.out).value();
+    const JsonValue& largest = document["largest"];
+    EXPECT_EQ(largest["what"].text(), what);
+    const int64_t fits = largest["fits"].integer();
+    EXPECT_GT(fits, step);
+    EXPECT_EQ(largest["refused"].integer(), fits + step);
+    EXPECT_NE(largest["reason"].text(), "");
+    const std::string command = document["command"].text();
+    const std::string value = fmt::format("{} {}", flag, fits);
+    ASSERT_THAT(command, HasSubstr(value));
+    std::vector<std::string> next = Words(command);
+    next[0] = kCastor;
+    EXPECT_EQ(RunProcess(next).exit_code, 0);
+    *(std::find(next.begin(), next.end(), flag) + 1) =
+        std::to_string(fits + step);
+    EXPECT_EQ(RunProcess(next).exit_code, 3);
+  }
+  const ProcessOutcome none = Plan({kLlama, "--device-budget", "24GiB", "--seq",
+                                    "4096", "--fit", "batch", "--plain"});
+  EXPECT_EQ(none.exit_code, 3);
+  EXPECT_THAT(none.out, HasSubstr("largest\tbatch\t0\t1\n"));
+  const ProcessOutcome unknown = Plan({kLlama, "--fit", "batch"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("--fit batch counts activations"));
 }
 
 TEST(CastorPlanTest, ProposesOtherTiersWhereTheDeviceHoldsNoChunk) {
