@@ -11,6 +11,8 @@ from castor import __all__ as _names
 from castor.torch._autograd._activations import offload_activations
 from castor.torch._checkpoints._sleep import sleep, wake, weights
 from castor.torch._checkpoints._state import checkpoints, exact, gathered, gradient, load, load_weights, save
+from castor.torch._dry._memory import StepMemory
+from castor.torch._dry._step import dry_step
 from castor.torch._machine._join import join
 from castor.torch._optimizer import CastorOptimizer
 from castor.torch._others import Taken, from_deepspeed, from_gemini
@@ -19,6 +21,6 @@ from castor.torch._record import record
 from castor.torch._wrap import wrap
 
 __all__ = [
-    *_names, "CastorOptimizer", "Taken", "checkpoints", "exact", "from_deepspeed", "from_gemini", "gathered", "gradient", "join", "lazy_init", "load", "load_weights",
+    *_names, "CastorOptimizer", "StepMemory", "Taken", "checkpoints", "dry_step", "exact", "from_deepspeed", "from_gemini", "gathered", "gradient", "join", "lazy_init", "load", "load_weights",
     "offload_activations", "record", "save", "sleep", "wake", "weights", "wrap",
 ]

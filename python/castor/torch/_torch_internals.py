@@ -31,6 +31,10 @@ class Part(NamedTuple):
     there: bool
 
 
+class _NeverRaised(Exception):
+    """In place of an exception that this torch lacks."""
+
+
 PARTS: dict[str, Part] = {}
 _NONE: Any = object()
 
@@ -121,7 +125,16 @@ DispatchMode: Any = _part("torch.utils._python_dispatch:TorchDispatchMode", "che
 current_mode: Callable[[], Any] = _part("torch.utils._python_dispatch:_get_current_dispatch_mode", "a check that an exception has left behind", instead=lambda: None)
 push_mode: Callable[[Any], None] = _part("torch.utils._python_dispatch:_push_mode", "a check that an exception has left behind", instead=lambda mode: None)
 Operation: Any = _part("torch._ops:OpOverload", "checks of single operations", instead=())
-fake_tensors: Any = _part("torch._subclasses.fake_tensor:FakeTensorMode", "trials of optimizers without memory")
+fake_tensors: Any = _part("torch._subclasses.fake_tensor:FakeTensorMode", "trials of optimizers and of steps without memory")
+fake_tensor: Any = _part("torch._subclasses.fake_tensor:FakeTensor", "telling tensors of a dry step from others", instead=())
+needs_values: Any = tuple(
+    _part(f"torch._subclasses.fake_tensor:{name}", "naming the line of a dry step that needs values", instead=_NeverRaised)
+    for name in ("DataDependentOutputException", "DynamicOutputShapeException")
+)
+no_fake_form: Any = tuple(
+    _part(f"torch._subclasses.fake_tensor:{name}", "naming the line of a dry step that calls an unknown operator", instead=_NeverRaised)
+    for name in ("UnsupportedOperatorException", "UnsupportedFakeTensorException")
+)
 wrap_for_gradient: Any = _part("torch._functorch.eager_transforms:_wrap_tensor_for_grad", "parameters that torch.func.grad is given", instead=None)
 add_batch_dim: Any = _part("torch._functorch.vmap:_add_batch_dim", "parameters that torch.vmap is given", instead=None)
 
@@ -154,6 +167,8 @@ def follow_saving_hooks() -> Callable[[bool], Any]:
 # Autograd.
 
 graph_task: Callable[[], int] = _part("torch._C:_current_graph_task_id", "which backward a thread computes")
+current_node: Callable[[], Any] = _part("torch._C:_current_autograd_node", "the module that a backward of a dry step computes for", instead=lambda: None)
+sequence_number: Callable[[], int] = _part("torch._C:_autograd._get_sequence_nr", "which nodes a module's forward has made", instead=lambda: 0)
 queue_callback: Callable[[Callable[[], None]], None] = _part("torch.autograd:Variable._execution_engine.queue_callback", "the end of a backward")
 run_backward: Any = _part("torch.autograd.graph:_engine_run_backward", "the begin and the end of a backward, by an exception too")
 grad_fn_or_grad_acc: Any = _part("torch.autograd.graph:_get_grad_fn_or_grad_acc", "hooks on several gradients", instead=None)
