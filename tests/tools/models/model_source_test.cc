@@ -297,7 +297,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"config.json", R"({"model_type":"rwkv"})", 2,
                 "\"rwkv\" is not a family that Castor derives"},
         Refused{"config.json", R"({"model_type":"rwkv"})", 2,
-                "known are gpt2, llama, mistral, qwen2, qwen3, mixtral"},
+                "known are gpt2, llama, mistral, qwen2, qwen3, smollm3"},
         Refused{"config.json", R"({"model_type":"gpt-2"})", 2,
                 "did you mean gpt2?"},
         Refused{"config.json", R"({"n_layer":1})", 4, "has no model_type"},

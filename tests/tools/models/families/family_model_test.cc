@@ -343,11 +343,32 @@ INSTANTIATE_TEST_SUITE_P(
         Hostile{R"({"model_type":"t5","num_decoder_layers":20000})",
                 "num_decoder_layers is 20000; more than 10000"}));
 
+// Whose files name an architecture of another family.
+TEST(FamilyModelTest, ListsKimiAsDeepSeek) {
+  const std::string sizes =
+      R"(,"architectures":["DeepseekV3ForCausalLM"],"num_hidden_layers":2,
+      "hidden_size":64,"n_routed_experts":4,"first_k_dense_replace":1})";
+  const auto kimi = Build(R"({"model_type":"kimi_k2")" + sizes);
+  const auto deepseek = Build(R"({"model_type":"deepseek_v3")" + sizes);
+  ASSERT_TRUE(kimi.ok()) << kimi.status();
+  ASSERT_TRUE(deepseek.ok()) << deepseek.status();
+  EXPECT_EQ(kimi->family, "kimi_k2");
+  ASSERT_EQ(kimi->params.size(), deepseek->params.size());
+  for (size_t p = 0; p < kimi->params.size(); ++p) {
+    EXPECT_EQ(kimi->params[p].name, deepseek->params[p].name);
+    EXPECT_EQ(kimi->params[p].shape, deepseek->params[p].shape);
+  }
+}
+
 TEST(FamilyModelTest, KnowsItsFamilies) {
-  EXPECT_THAT(KnownFamilies(),
-              ElementsAre("gpt2", "llama", "mistral", "qwen2", "qwen3",
-                          "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3",
-                          "gemma2", "gpt_neox", "opt", "bert", "t5", "falcon"));
+  EXPECT_THAT(
+      KnownFamilies(),
+      ElementsAre("gpt2", "llama", "mistral", "qwen2", "qwen3", "smollm3",
+                  "granite", "ministral", "gemma", "phi3", "olmo2", "olmo3",
+                  "glm4", "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3",
+                  "kimi_k2", "olmoe", "minimax_m2", "gpt_oss", "glm4_moe",
+                  "gemma2", "gemma3_text", "starcoder2", "gpt_neox", "opt",
+                  "bert", "t5", "falcon"));
   EXPECT_TRUE(IsKnownFamily("gpt2"));
   EXPECT_FALSE(IsKnownFamily("GPT2"));
   EXPECT_FALSE(IsKnownFamily(""));

@@ -221,7 +221,7 @@ TEST_F(TransformersSourceTest, NamesBothWaysOutWithoutALibrary) {
                "has no \"transformers\" to ask; install torch and "
                "transformers there, name a Python that has them by --python",
                "or give the model's .safetensors or a list instead",
-               "did you mean gemma2?")));
+               "did you mean gemma?")));
 }
 
 TEST_F(TransformersSourceTest, OrdersWeightFilesBesideWhichTheConfigLies) {
