@@ -19,6 +19,7 @@ from castor.errors import InvalidArgument
 from castor.sizes import format_size
 
 if TYPE_CHECKING:
+    from castor.torch._dry._memory import StepMemory
     from castor.torch._optimizers._choice import Asked
 
 Model = Union[str, Path, Iterable[TensorSpec], Any]
@@ -65,6 +66,7 @@ class Plan:
     update_bytes: int
     document: dict[str, Any] = field(repr=False)
     _asked: tuple[list[str], Optional[str]] = field(repr=False, compare=False)  # the command, and what it reads
+    step_memory: Optional[StepMemory] = field(default=None, repr=False)  # where ``step=`` was given
 
     def __repr__(self) -> str:
         if not self.fits:
@@ -144,6 +146,27 @@ def _asks(model: Model, options: Mapping[str, Any]) -> tuple[list[str], Optional
     return ["plan", "-", *flags], json.dumps(specs), 0
 
 
+def _counted(model: Model, options: Mapping[str, Any]) -> tuple[dict[str, Any], Optional[StepMemory]]:
+    """The options without ``card``, ``step`` and its ``batch``: with the bytes that the step needs."""
+    made = dict(options)
+    if "card" in made:
+        if "device_budget" in made:
+            raise InvalidArgument("card= and device_budget= are two names of one thing: give one of them")
+        made["device_budget"] = made.pop("card")
+    if made.get("step") is None:
+        made.pop("step", None)
+        return made, None
+    if not hasattr(model, "named_modules"):
+        raise InvalidArgument("step= runs the forward of a torch module: give the module, or seq= and batch= for a config")
+    if "batch" not in made or "seq" in made:
+        raise InvalidArgument("step= takes what it computes from batch=, and needs no seq=: give castor.plan step= and batch=")
+    from castor.torch._dry._step import dry_step
+
+    memory = dry_step(model, made.pop("step"), made.pop("batch"))
+    made["activations"] = memory.peak_bytes
+    return made, memory
+
+
 _OF_MODULES = ("units", "recomputed")
 
 
@@ -176,11 +199,15 @@ def plan(model: Model, **options: Any) -> Plan:
         ``recomputed=[Block]``, the modules or classes whose forward runs again in the backward. ``recompute=True``: the members of its ModuleLists.
         ``optimizer=`` is a name, or for a torch module the optimizer, or a list of them, as for `wrap`: the plan counts its states by their names.
 
+    With ``step=`` and ``batch=`` a torch module's step runs on tensors without memory (`castor.torch.dry_step`), and the plan counts its activations,
+    logits and temporary tensors. ``card=`` is then the device memory of a rank for all of them: another name of ``device_budget=``.
+
     A torch module says what its step holds, as `wrap` derives it. For a list or a config whole blocks are taken to be held at once: an upper bound.
 
     Raises:
       InvalidArgument, Malformed, IoError: as the command says. That the model does not fit is an answer.
     """
+    options, memory = _counted(model, options)
     *asked, update_bytes = _asks(model, options)
     document = _command.ask(*asked)
     names = PlannedTier.__dataclass_fields__
@@ -195,6 +222,7 @@ def plan(model: Model, **options: Any) -> Plan:
         update_bytes=update_bytes,
         document=document,
         _asked=_asks(model, {key: value for key, value in options.items() if key != "output"})[:2] if "output" in options else tuple(asked),
+        step_memory=memory,
     )
 
 
@@ -212,6 +240,7 @@ def simulate(what: Model, *, machine: Union[str, Path, None] = None, **options: 
     """
     options = {"machine": machine, **options}
     if not _is_trace(what):
+        options, _ = _counted(what, options)
         document = _command.ask(*_asks(what, options)[:2])
         seconds = document.get("times", {}).get("step_seconds")
         held = {tier["tier"]: tier["budget_bytes"] or tier["planned_bytes"] for tier in document.get("tiers", [])}

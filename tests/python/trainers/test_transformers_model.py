@@ -31,7 +31,7 @@ transformers = pytest.importorskip("transformers")
 SCRIPT = Path(__file__).parents[3] / "tools" / "models" / "families" / "transformers_model.py"
 EVERY = bool(os.environ.get("CASTOR_TEST_EVERY_MODEL"))
 # Through the command itself, where each takes seconds: decoders, experts, encoders, sound, states, several parts.
-SAMPLE = ["phi3", "gpt_oss", "whisper", "mamba", "llava"]
+SAMPLE = ["cohere", "granitemoe", "whisper", "mamba", "llava"]
 LAYERS = ["num_hidden_layers", "num_layers", "n_layer", "encoder_layers", "decoder_layers"]
 AUTO_CLASSES = [
     "AutoModelForPreTraining",

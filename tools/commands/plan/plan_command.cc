@@ -180,7 +180,8 @@ void AddLargest(const LargestFit& largest, Document* doc) {
 // What the numbers leave out, so that nobody takes them for more.
 std::string LeftOutText(const PlanReport& report) {
   std::vector<std::string_view> left;
-  if (!report.outcome.request.activations && !report.subject.trace) {
+  if (!report.outcome.request.activations && !report.subject.trace &&
+      !report.flags().activations) {
     left.push_back("activations: give --seq, or --trace");
   }
   if (report.outcome.request.activations &&

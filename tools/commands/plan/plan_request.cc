@@ -119,6 +119,10 @@ void AddStep(OptionTable& t, PlanFlags* f) {
       .Flag("--fit",
             "the largest batch, or sequence in steps of 128 tokens, that fits "
             "the budgets");
+  t.Size("", &f->activations)
+      .Flag("--activations",
+            "the most bytes that a step has on the device beside Castor, as "
+            "PyTorch's castor.dry_step counts them; in place of --seq");
   t.Whole("", &f->step.micro_batches, 1, kMostPlannedMicroBatches)
       .Flag("--micro-batches", "of a step");
   t.Choice("", &f->step.order,
@@ -222,6 +226,11 @@ Status CheckTogether(const PlanFlags& flags) {
         "--seq counts activations by formula and --trace has what was on "
         "lease; give one of them");
   }
+  if (flags.activations && (flags.seq || !flags.trace.empty())) {
+    return InvalidArgument(
+        fmt::format("--activations says what {} counts; give one of them",
+                    flags.seq ? "--seq" : "--trace"));
+  }
   if (flags.borrow && !flags.seq) {
     return InvalidArgument(
         "--borrow-activations needs --seq, from which activations follow");
@@ -278,6 +287,7 @@ Status CheckChunks(const PlanFlags& flags, const PlanSubject& subject,
 
 Status FillActivations(const PlanFlags& flags, const PlanSubject& subject,
                        PlanRequest* request) {
+  if (flags.activations) request->step.resident = *flags.activations;
   if (!flags.seq) return OkStatus();
   TransformerShape shape = subject.shape;
   shape.batch = flags.batch.value_or(1);

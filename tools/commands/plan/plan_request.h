@@ -67,6 +67,7 @@ struct PlanFlags {
   std::optional<int64_t> batch;
   std::optional<int64_t> seq;
   std::string fit = "given";  // which of the two is as large as fits
+  std::optional<Bytes> activations;
   StepShape step;
   bool update_in_backward = false;
   std::string hold = "block";

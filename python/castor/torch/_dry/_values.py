@@ -12,11 +12,11 @@ from collections.abc import Iterator
 
 import torch
 
-import castor
+from castor import errors
 from castor.errors import InvalidArgument
 from castor.torch._torch_internals import no_fake_form, needs_values
 
-_LIBRARIES = tuple(os.path.dirname(os.path.abspath(library.__file__)) + os.sep for library in (torch, castor))
+_LIBRARIES = tuple(os.path.dirname(os.path.abspath(library.__file__)) + os.sep for library in (torch, errors))
 _NO_MEMORY = ("numpy() is not supported for tensor subclasses", "Cannot access data pointer of Tensor", "The tensor has a non-zero number of elements, but its data is not")
 
 

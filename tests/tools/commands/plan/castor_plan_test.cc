@@ -146,6 +146,25 @@ TEST(CastorPlanTest, FindsTheLargestBatchAndSequenceThatFit) {
   EXPECT_THAT(unknown.err, HasSubstr("--fit batch counts activations"));
 }
 
+// As many bytes as a trainer counted, all the time.
+TEST(CastorPlanTest, TakesTheActivationsThatSomebodyCounted) {
+  const auto plan = [](const std::vector<std::string>& more) {
+    std::vector<std::string> words = {
+        kGpt2Xl, "--device-budget", "4GiB", "--host-budget", "64GiB", "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    return Plan(words);
+  };
+  const JsonValue without = ParseJson(plan({}).out).value();
+  const JsonValue with = ParseJson(plan({"--activations", "1GiB"}).out).value();
+  EXPECT_EQ(with["configuration"]["activations"]["activations_bytes"].integer(),
+            GiB(1).count());
+  EXPECT_TRUE(with["configuration"]["activations"]["counted"].boolean());
+  EXPECT_FALSE(without["configuration"]["activations"]["counted"].boolean());
+  const ProcessOutcome both = plan({"--activations", "1GiB", "--seq", "64"});
+  EXPECT_EQ(both.exit_code, 2);
+  EXPECT_THAT(both.err, HasSubstr("--activations says what --seq counts"));
+}
+
 TEST(CastorPlanTest, ProposesOtherTiersWhereTheDeviceHoldsNoChunk) {
   for (const char* const budget : {"0", "100MiB"}) {
     const ProcessOutcome page = Plan({kGpt2Xl, "--device-budget", budget});
