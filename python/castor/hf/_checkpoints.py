@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import glob
 import os
-import tempfile
 from typing import Any, Optional
 
 import torch
 
 from castor.errors import InvalidArgument
+from castor.torch._checkpoints._on_disk import on_disk
 from castor.torch._checkpoints._state import load, save
 from castor.torch._optimizer import CastorOptimizer
 from castor.torch._optimizers._fused import Fused
@@ -20,7 +20,6 @@ STATES = "castor"  # the folder in one of a trainer's checkpoints
 OPTIMIZER = "optimizer.pt"
 SCHEDULER = "scheduler.pt"
 SCALER = "scaler.pt"
-_SMALL = 1 << 20  # bytes of a tensor that stays in memory until it is written
 
 
 def save_states(checkpoint: str, model: Any, optimizer: CastorOptimizer, scheduler: Any, rank: int, optimizer_file: bool) -> None:
@@ -34,25 +33,10 @@ def save_states(checkpoint: str, model: Any, optimizer: CastorOptimizer, schedul
     save(os.path.join(checkpoint, STATES), model)
     states: dict[str, Any] = {"state": {}, "param_groups": []}
     if optimizer_file:
-        states = optimizer.state_dict(keep=lambda state: _mapped(state, checkpoint) if rank == 0 else {})
+        states = optimizer.state_dict(keep=lambda state: on_disk(state, checkpoint) if rank == 0 else {})
     if rank == 0:
         torch.save(states, os.path.join(checkpoint, OPTIMIZER))
         torch.save(scheduler.state_dict(), os.path.join(checkpoint, SCHEDULER))
-
-
-def _mapped(state: dict[str, Any], folder: str) -> dict[str, Any]:
-    """A parameter's states over files without names, so that host memory need not hold those of all parameters at once."""
-    return {name: _on_disk(value, folder) if isinstance(value, torch.Tensor) and value.nbytes > _SMALL else value for name, value in state.items()}
-
-
-def _on_disk(value: torch.Tensor, folder: str) -> torch.Tensor:
-    number, path = tempfile.mkstemp(dir=folder)
-    os.close(number)
-    try:
-        made = torch.from_file(path, shared=True, size=value.numel(), dtype=value.dtype).view(value.shape)
-    finally:
-        os.unlink(path)  # the mapping keeps the bytes
-    return made.copy_(value)
 
 
 def why_not_resumed(checkpoint: str) -> Optional[str]:

@@ -14,7 +14,7 @@ from torch import nn
 
 from castor._engine import Engine
 from castor.errors import FailedPrecondition, InvalidArgument
-from castor.torch import _record
+from castor.torch import _accelerate, _record
 from castor.torch._checkpoints import _state
 from castor.torch._machine._budgets import Budget
 from castor.torch._machine._device import device_of
@@ -117,6 +117,8 @@ def wrap(
     """
     if getattr(model, "_castor", None) is not None:
         raise FailedPrecondition("the model is wrapped already")
+    optimizer = listed(optimizer)
+    _accelerate.refuse_prepared(model, optimizer)
     _refuse_together(update_in_backward, max_norm, initial_scale, ignore)
     subject = _look(model, optimizer, ignore, Types(dtype, keep_fp32, buffer_dtype), on)
     chosen: dict[str, Any] = {"policy": policy, "count_norm": not update_in_backward, "home_rules": _home_rules(place or {}, subject.rule),
@@ -213,6 +215,7 @@ def _hand_out(subject: _Subject, runtime: Runtime, max_skips: int) -> tuple[Any,
     for one in subject.optimizers:
         take_states(runtime, subject.rule, one)
         guard_optimizer(one)
+    _accelerate.attend()
     weakref.finalize(model, runtime.close)
     runtime.engine.world.closers.append(runtime.close)
     return model, wrapped

@@ -229,6 +229,31 @@ def test_weights_come_from_safetensors_that_others_wrote(tmp_path: Path) -> None
         castor.load_weights(model, str(tmp_path / "nothing"))
 
 
+@pytest.mark.parametrize("weights_only", [False, True])
+@pytest.mark.parametrize("kind", ["AdamW", "SGD", "NAdam"])
+def test_a_learning_rate_that_a_scheduler_set_holds_after_a_load(kind: str, weights_only: bool, tmp_path: Path) -> None:
+    """The engine loads the rate of the last step before the checkpoint, and the scheduler had set another one since."""
+    torch.manual_seed(3)
+    model: Any = nn.Linear(8, 4)
+    optimizer: Any = getattr(torch.optim, kind)(model.parameters(), lr=0.1)
+    model, optimizer = castor.wrap(model, optimizer, **ROOMY)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(torch.ones(2, 8)).pow(2).mean().backward()
+        optimizer.step()
+
+    step()
+    optimizer.param_groups[0]["lr"] = 0.0
+    castor.save(str(tmp_path), model)
+    saved = castor.exact(model.weight)
+    step()
+    castor.load(str(tmp_path), model, weights_only=weights_only)
+    assert optimizer.param_groups[0]["lr"] == 0.0
+    step()
+    assert torch.equal(castor.exact(model.weight), saved)
+
+
 @pytest.mark.parametrize("kind", ["AdamW", "SGD", "NAdam", "Adagrad", "Adafactor"])
 def test_torchs_own_checkpoints_go_to_and_from_the_plain_model(kind: str, tmp_path: Path) -> None:
     """torch.distributed.checkpoint asks the model and the optimizer for states, before a first step too, and gives them new ones."""

@@ -269,6 +269,7 @@ def load(directory: str, model: nn.Module, *, step: Optional[int] = None, weight
                                       "part or add groups as the saved run did, and load again. Nothing has changed")
             optimizer.rule.check_rest(rest.get("optimizer"))
         runtime.engine.load(directory, step, weights_only, convert)
+        optimizer.rule.loaded()
         if weights_only:
             optimizer.rule.begin_anew(optimizer.groups)
         runtime.steps.change_weights()
@@ -344,6 +345,7 @@ def load_weights(model: nn.Module, folder: str) -> None:
         if rest is not None:
             _check_buffers(model, rest)
         runtime.engine.load(folder, weights_only=True, convert=True, aliases=aliases, others=list(others))
+        runtime.optimizer.rule.loaded()
         runtime.optimizer.rule.begin_anew(runtime.optimizer.groups)
         with torch.no_grad():
             for name, values in beside.items():

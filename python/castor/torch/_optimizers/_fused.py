@@ -167,6 +167,9 @@ class Fused:
     def call(self, word: str, groups: Groups) -> None:
         """There is none."""
 
+    def loaded(self) -> None:
+        self._sent.clear()
+
     def rest(self) -> None:
         return None
 

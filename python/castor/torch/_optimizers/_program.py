@@ -288,6 +288,9 @@ class Program:
         for index, numbers in after.items():
             groups[index].update(numbers)
 
+    def loaded(self) -> None:
+        """Numbers of groups are the optimizer's own."""
+
     def rest(self) -> Any:
         """By the parameters' names, and each optimizer's own numbers."""
         told = self._told(self._kept.values())

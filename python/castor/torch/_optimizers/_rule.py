@@ -60,6 +60,9 @@ class Rule(Protocol):
     def begin_anew(self, groups: Groups) -> None:
         """The engine has loaded weights alone, after which no step counts that was before."""
 
+    def loaded(self) -> None:
+        """The engine has loaded a checkpoint, and the numbers of groups with it, such as the learning rate of the last step before it."""
+
     def of_all(self) -> dict[Any, Any]:
         """What the optimizer's state has under names, not under parameters."""
 
