@@ -9,8 +9,9 @@
 from castor import *  # noqa: F403
 from castor import __all__ as _names
 from castor.torch._autograd._activations import offload_activations
+from castor.torch._checkpoints._load_weights import LoadedWeights, load_weights
 from castor.torch._checkpoints._sleep import sleep, wake, weights
-from castor.torch._checkpoints._state import checkpoints, exact, gathered, gradient, load, load_weights, save
+from castor.torch._checkpoints._state import checkpoints, exact, gathered, gradient, load, save
 from castor.torch._dry._memory import StepMemory
 from castor.torch._dry._step import dry_step
 from castor.torch._machine._join import join
@@ -21,6 +22,7 @@ from castor.torch._record import record
 from castor.torch._wrap import wrap
 
 __all__ = [
-    *_names, "CastorOptimizer", "StepMemory", "Taken", "checkpoints", "dry_step", "exact", "from_deepspeed", "from_gemini", "gathered", "gradient", "join", "lazy_init", "load", "load_weights",
+    *_names, "CastorOptimizer", "LoadedWeights", "StepMemory", "Taken", "checkpoints", "dry_step", "exact", "from_deepspeed", "from_gemini", "gathered", "gradient",
+    "join", "lazy_init", "load", "load_weights",
     "offload_activations", "record", "save", "sleep", "wake", "weights", "wrap",
 ]

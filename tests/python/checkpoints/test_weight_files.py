@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import castor.torch as castor
+from models import gpt2
 
 safetensors = pytest.importorskip("safetensors.torch")
 WHERE: dict[str, dict[str, Any]] = {"on the device": {}, "on the host": {"place": {"*": "host"}}}
@@ -72,10 +73,16 @@ def test_other_types_are_converted(saved: torch.dtype, tmp_path: Path) -> None:
         assert torch.equal(values.float(), want[name].to(values.dtype).float()), name
 
 
-def test_what_belongs_to_nothing_is_named(tmp_path: Path) -> None:
-    safetensors.save_file(other() | {"strange": torch.ones(1), "out.weight": other()["embed.weight"].clone()}, tmp_path / "model.safetensors")
+def test_what_belongs_to_nothing_is_listed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    want = other()
+    safetensors.save_file(want | {"strange": torch.ones(1), "out.weight": want["embed.weight"].clone()}, tmp_path / "model.safetensors")
     model, _ = wrapped()
-    with pytest.raises(castor.InvalidArgument, match="strange"):
+    assert castor.load_weights(model, str(tmp_path)) == ((), ("strange",))
+    assert "the files have 1 tensors that the model has no place for: strange" in caplog.text
+    for name, values in model.state_dict().items():
+        assert torch.equal(values, want[name]), name
+    safetensors.save_file({"strange": torch.ones(1)}, tmp_path / "model.safetensors")
+    with pytest.raises(castor.InvalidArgument, match="no tensor in .* has a place in the model; the first there is strange"):
         castor.load_weights(model, str(tmp_path))
     for garbage in (b"\xff" * 64, (16).to_bytes(8, "little") + b"not JSON at all!"):
         (tmp_path / "model.safetensors").write_bytes(garbage)
@@ -106,3 +113,95 @@ def test_a_checkpoint_of_another_type_is_converted_where_that_is_said(first: tor
     castor.load_weights(fresh, str(tmp_path))
     assert torch.equal(castor.exact(fresh.extra.weight), castor.exact(model.extra.weight))
     assert torch.equal(fresh.norm.running_mean, model.norm.running_mean)
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_float64_files_are_rounded(where: str, tmp_path: Path) -> None:
+    want = {name: values.double() * 1.000000001 if values.is_floating_point() else values for name, values in other().items() if name != "out.weight"}
+    safetensors.save_file(want, tmp_path / "model.safetensors")
+    model, optimizer = wrapped(**WHERE[where])
+    model(torch.randint(11, (16,))).sum().backward()
+    optimizer.step()
+    assert castor.load_weights(model, str(tmp_path)) == ((), ())
+    for name, values in want.items():
+        assert torch.equal(model.state_dict()[name], values.to(model.state_dict()[name].dtype)), name
+    assert not optimizer.state_dict()["state"], "moments begin anew"
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_a_base_models_file_goes_under_adapters(where: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    peft = pytest.importorskip("peft")
+    torch.manual_seed(1)
+    base = gpt2()
+    base.save_pretrained(tmp_path)
+    torch.manual_seed(2)
+    model = peft.get_peft_model(gpt2(), peft.LoraConfig(target_modules=["c_attn"], modules_to_save=["ln_f"], r=4, init_lora_weights=False))
+    adapters = {name: values.clone() for name, values in model.state_dict().items() if "lora" in name}
+    model, _ = castor.wrap(model, torch.optim.AdamW([p for p in model.parameters() if p.requires_grad]), **WHERE[where])
+    missing, further = castor.load_weights(model, str(tmp_path))
+    assert set(missing) == set(adapters) and not further
+    assert f"the files lack {len(adapters)} tensors of the model, which keep their values" in caplog.text
+    own, got = base.state_dict(), model.state_dict()
+    for name, values in got.items():
+        if name in adapters:
+            assert torch.equal(values, adapters[name]), name
+        else:
+            short = name.removeprefix("base_model.model.")
+            for word in ("base_layer.", "original_module.", "modules_to_save.default."):
+                short = short.replace(word, "")
+            assert torch.equal(values, own[short]), name
+
+
+@pytest.mark.parametrize("of_base", [False, True])
+def test_a_language_models_file_goes_under_a_new_head(of_base: bool, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(1)
+    saved = gpt2().transformer if of_base else gpt2()
+    saved.save_pretrained(tmp_path)
+    torch.manual_seed(2)
+    model = transformers.GPT2ForSequenceClassification(gpt2().config)
+    head = model.score.weight.detach().clone()
+    model, _ = castor.wrap(model, torch.optim.AdamW(model.parameters()))
+    assert castor.load_weights(model, str(tmp_path)) == (("score.weight",), ())
+    got = model.state_dict()
+    assert torch.equal(got.pop("score.weight"), head)
+    own = {("transformer." if of_base else "") + name: values for name, values in saved.state_dict().items()}
+    assert got and all(torch.equal(values, own[name]) for name, values in got.items())
+
+
+def test_a_trainers_checkpoint_gives_its_masters_and_goes_under_adapters(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    peft, transformers = pytest.importorskip("peft"), pytest.importorskip("transformers")
+    from castor.hf import CastorTrainer
+
+    data = [{"input_ids": torch.arange(8), "labels": torch.arange(8)}] * 4
+    arguments = transformers.TrainingArguments(str(tmp_path), max_steps=1, save_steps=1, report_to=[], use_cpu=True, disable_tqdm=True, learning_rate=1e-3)
+    trainer = CastorTrainer(model=gpt2(), args=arguments, train_dataset=data, castor={"device": "64MiB", "host": "64MiB", "dtype": torch.bfloat16})
+    trainer.train()
+    folder = str(tmp_path / "checkpoint-1")
+    again = gpt2()
+    again, _ = castor.wrap(again, torch.optim.AdamW(again.parameters()), dtype=torch.bfloat16)
+    assert castor.load_weights(again, folder) == ((), ())
+    masters = {name: castor.exact(p) for name, p in trainer.model.named_parameters()}
+    assert any(not torch.equal(values, values.bfloat16().float()) for values in masters.values())
+    for name, p in again.named_parameters():
+        assert torch.equal(castor.exact(p), masters[name]), name
+    model = peft.get_peft_model(gpt2(), peft.LoraConfig(target_modules=["c_attn"], r=4))
+    model, _ = castor.wrap(model, torch.optim.AdamW([p for p in model.parameters() if p.requires_grad]))
+    missing, further = castor.load_weights(model, folder)
+    assert missing and all("lora" in name for name in missing) and not further
+    assert "takes the safetensors in" in caplog.text
+    for name, p in model.named_parameters():
+        if "lora" not in name:
+            short = name.removeprefix("base_model.model.").replace("base_layer.", "")
+            assert torch.equal(castor.exact(p), masters[short].bfloat16().float()), name
+
+
+def test_nothing_changes_where_a_file_does_not_fit(tmp_path: Path) -> None:
+    model, _ = wrapped()
+    before = {name: values.clone() for name, values in model.state_dict().items()}
+    rest = {name: values for name, values in other().items() if name not in ("out.weight", "extra.bias")}
+    for name, values, what in (("extra.weight", torch.ones(3, 8), "extra.weight has the shape"), ("extra.weight", torch.ones(8, 8).int(), "extra.weight in .* is I32")):
+        safetensors.save_file(rest | {name: values}, tmp_path / "model.safetensors")
+        with pytest.raises(castor.CastorError, match=what):
+            castor.load_weights(model, str(tmp_path))
+        assert all(torch.equal(values, before[name]) for name, values in model.state_dict().items())

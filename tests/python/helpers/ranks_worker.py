@@ -903,6 +903,25 @@ def thaws(folder: str) -> dict[str, Any]:
     return found
 
 
+def partial_weights(folder: str) -> dict[str, bool]:
+    """Files of float64 that lack a layer, on both ranks: the engine leaves the work to torch's side."""
+    from safetensors.torch import save_file
+
+    torch.manual_seed(0)
+    model: Any = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 4))
+    values = torch.randn(8, 8, dtype=torch.float64)
+    if dist.get_rank() == 0:
+        save_file({"0.weight": values, "0.bias": values[0].clone()}, f"{folder}/model.safetensors")
+    dist.barrier()
+    model, optimizer = castor.wrap(model, torch.optim.AdamW(model.parameters()), device="64MiB", host="64MiB", timeout_s=20)
+    model(torch.zeros(1, 8)).sum().backward()
+    optimizer.step()
+    kept = castor.exact(model[1].weight)
+    left = castor.load_weights(model, folder)
+    return {"listed": left == (("1.weight", "1.bias"), ()), "loaded": torch.equal(castor.exact(model[0].weight), values.float()),
+            "kept": torch.equal(castor.exact(model[1].weight), kept)}
+
+
 def differ(folder: str) -> str:
     """Ranks that have other models."""
     model: Any = torch.nn.Linear(4, 4 + dist.get_rank())

@@ -75,6 +75,11 @@ def test_each_rank_takes_its_own_random_states_from_a_checkpoint(tmp_path: Path)
     assert all(mine not in of_them for mine, *of_them in zip(three[2], *saved))
 
 
+def test_files_that_lack_a_layer_load_on_every_rank(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    assert run("partial_weights", 2, tmp_path) == {"listed": True, "loaded": True, "kept": True}
+
+
 def test_a_checkpoint_is_resumed_at_other_numbers_of_ranks(tmp_path: Path) -> None:
     run("save", 2, tmp_path)
     digests = {run("load", ranks, tmp_path)["digest"] for ranks in (2,)}

@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
-import zipfile
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, Callable, Optional, Union
@@ -22,7 +21,6 @@ from castor.errors import FailedPrecondition, InvalidArgument
 from castor.sizes import format_size
 from castor.torch._checkpoints._names_only import names_of
 from castor.torch._checkpoints._random import states_of_ranks, take_own
-from castor.torch._checkpoints._weight_files import read_tensors
 from castor.torch._hooks import without_hooks
 from castor.torch._model import Param, read
 from castor.torch._optimizer import CastorOptimizer
@@ -260,9 +258,9 @@ def load(directory: str, model: nn.Module, *, step: Optional[int] = None, weight
     with uninterrupted():
         # All that may be refused is refused before anything changes.
         _, text = runtime.engine.load(directory, step, weights_only, convert, trainer_only=True)
-        rest = _read_rest(text, {"buffers", "extra"} | (set() if weights_only else {"groups", "random"})) if text else None
+        rest = read_rest(text, {"buffers", "extra"} | (set() if weights_only else {"groups", "random"})) if text else None
         if rest is not None:
-            _check_buffers(model, rest)
+            check_buffers(model, rest)
         if rest is not None and not weights_only:
             if len(rest["groups"]) != len(optimizer.groups):
                 raise InvalidArgument(f"the checkpoint is of an optimizer with {len(rest['groups'])} parameter groups, and there are {len(optimizer.groups)}: "
@@ -276,7 +274,7 @@ def load(directory: str, model: nn.Module, *, step: Optional[int] = None, weight
         runtime.values.refresh()
         if rest is None:
             return None
-        _take_buffers(runtime, model, rest)
+        take_buffers(runtime, model, rest)
         if not weights_only:
             optimizer.rule.take_rest(rest.get("optimizer"))
             for mine, group in zip(optimizer.groups, rest["groups"]):
@@ -285,7 +283,7 @@ def load(directory: str, model: nn.Module, *, step: Optional[int] = None, weight
         return rest["extra"]
 
 
-def _read_rest(text: bytes, needed: set[str]) -> dict[str, Any]:
+def read_rest(text: bytes, needed: set[str]) -> dict[str, Any]:
     """What a checkpoint has beside states, as `save` wrote it."""
     try:
         rest: Any = torch.load(io.BytesIO(text), map_location="cpu", weights_only=False)
@@ -300,7 +298,7 @@ def _read_rest(text: bytes, needed: set[str]) -> dict[str, Any]:
     return rest
 
 
-def _check_buffers(model: nn.Module, rest: dict[str, Any]) -> None:
+def check_buffers(model: nn.Module, rest: dict[str, Any]) -> None:
     there = {name: buffer.shape for name, buffer in model.named_buffers()}
     for name, values in rest["buffers"].items():
         if there.get(name) != values.shape:
@@ -309,7 +307,7 @@ def _check_buffers(model: nn.Module, rest: dict[str, Any]) -> None:
                                   "saved. Nothing has changed")
 
 
-def _take_buffers(runtime: Runtime, model: nn.Module, rest: dict[str, Any]) -> None:
+def take_buffers(runtime: Runtime, model: nn.Module, rest: dict[str, Any]) -> None:
     """Buffers and ignored modules get their values."""
     buffers = dict(model.named_buffers())
     with torch.no_grad():
@@ -318,42 +316,4 @@ def _take_buffers(runtime: Runtime, model: nn.Module, rest: dict[str, Any]) -> N
     runtime.modules.ignored.take(rest.get("ignored", {}))
 
 
-def load_weights(model: nn.Module, folder: str) -> None:
-    """Takes weights from safetensors, as Hugging Face writes them, sharded ones too, or from a checkpoint of Castor's.
-
-    Tensors go by the model's own names, from the files into chunks, in whatever floating type they are. Tied weights may have any of their names, or
-    all. Buffers, and parameters of ignored modules, are taken where the files have them. Moments and counts of updates begin anew.
-    """
-    runtime = runtime_of(model)
-    runtime.steps.settle()
-    runtime.leases.end_those_over()
-    aliases, others = [], {name: buffer for name, buffer in model.named_buffers(remove_duplicate=False)}
-    for name, tensor in model.named_parameters(remove_duplicate=False):
-        p = runtime.params.by_tensor.get(id(tensor))
-        if p is None:
-            others[name] = tensor.detach()
-        elif p.name != name:
-            aliases.append((name, p.name))
-    beside = read_tensors(folder, others)
-    for name, values in beside.items():
-        if values.shape != others[name].shape:
-            raise InvalidArgument(f"{name} has the shape {tuple(values.shape)} in the files and {tuple(others[name].shape)} in the model")
-    with uninterrupted():
-        _, text = runtime.engine.load(folder, weights_only=True, convert=True, aliases=aliases, others=list(others), trainer_only=True)
-        # Another trainer's own bytes have no buffers for this model.
-        rest = _read_rest(text, {"buffers"}) if zipfile.is_zipfile(io.BytesIO(text)) else None
-        if rest is not None:
-            _check_buffers(model, rest)
-        runtime.engine.load(folder, weights_only=True, convert=True, aliases=aliases, others=list(others))
-        runtime.optimizer.rule.loaded()
-        runtime.optimizer.rule.begin_anew(runtime.optimizer.groups)
-        with torch.no_grad():
-            for name, values in beside.items():
-                others[name].copy_(values)
-        if rest is not None:
-            _take_buffers(runtime, model, rest)
-        runtime.steps.change_weights()
-        runtime.values.refresh()
-
-
-__all__ = ["attach", "checkpoints", "exact", "gathered", "gradient", "load", "load_weights", "memory_summary", "read", "runtime_of", "save"]
+__all__ = ["attach", "checkpoints", "exact", "gathered", "gradient", "load", "memory_summary", "read", "runtime_of", "save"]

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
-"""Single tensors of safetensors files, for what is not in chunks: buffers, and parameters of ignored modules. Chunks are filled by the engine."""
+"""Single tensors of safetensors files, for what the engine does not take from them itself."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,24 +30,45 @@ def _files_of(path: str) -> list[Path]:
     return [there] if there.suffix == ".safetensors" and there.exists() else []
 
 
-def read_tensors(path: str, names: Iterable[str]) -> dict[str, Tensor]:
-    """Those of the names that there are, on the CPU."""
-    wanted, found = set(names), {}
-    for file in _files_of(path) if wanted else []:
+class Place(NamedTuple):
+    """Where a tensor is."""
+
+    file: Path
+    begin: int  # of its bytes in the file
+    size: int  # bytes
+    type: str  # as safetensors names it
+    shape: list[int]
+
+    def dtype(self, name: str, floating: bool = False) -> torch.dtype:
+        """Malformed where torch has no such type, or has one that is not `floating` where that is asked for."""
+        dtype = _TYPES.get(self.type)
+        if dtype is None or self.size != math.prod(self.shape) * dtype.itemsize or (floating and not dtype.is_floating_point):
+            raise Malformed(f"{name} in {str(self.file)!r} is {self.type} of {self.size} bytes, which no tensor here is made from")
+        return dtype
+
+    def read(self, name: str) -> Tensor:
+        """The values on the CPU. Malformed as of `dtype`."""
+        dtype = self.dtype(name)
+        with open(self.file, "rb") as data:
+            data.seek(self.begin)
+            content = bytearray(data.read(self.size))
+        return (torch.frombuffer(content, dtype=dtype) if content else torch.empty(0, dtype=dtype)).reshape(self.shape)
+
+
+def places_of(path: str) -> dict[str, Place]:
+    """All tensors of a file, of an index's files or of a folder's, by their names; none where there is no safetensors file."""
+    found: dict[str, Place] = {}
+    for file in _files_of(path):
         with open(file, "rb") as data:
             size = int.from_bytes(data.read(8), "little")
             try:
                 header = json.loads(data.read(size)) if size <= os.path.getsize(file) else None
             except ValueError:
                 header = None
-            if not isinstance(header, dict):
-                raise Malformed(f"{str(file)!r} is no safetensors file")
-            for name in wanted & set(header):
-                about = header[name]
-                dtype, (begin, end) = _TYPES.get(about["dtype"]), about["data_offsets"]
-                if dtype is None or end - begin != math.prod(about["shape"]) * dtype.itemsize:
-                    raise Malformed(f"{name} in {str(file)!r} is {about['dtype']} of {end - begin} bytes, which no tensor here is made from")
-                data.seek(8 + size + begin)
-                content = bytearray(data.read(end - begin))
-                found[name] = (torch.frombuffer(content, dtype=dtype) if content else torch.empty(0, dtype=dtype)).reshape(about["shape"])
+        if not isinstance(header, dict):
+            raise Malformed(f"{str(file)!r} is no safetensors file")
+        for name, about in header.items():
+            if name != "__metadata__":
+                begin, end = about["data_offsets"]
+                found[name] = Place(file, 8 + size + begin, end - begin, about["dtype"], about["shape"])
     return found
