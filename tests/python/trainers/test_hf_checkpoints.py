@@ -15,7 +15,7 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 
 from castor.errors import InvalidArgument  # noqa: E402
 from castor.hf import CastorTrainer  # noqa: E402
-from castor.hf import _checkpoints as checkpoints  # noqa: E402
+from castor.torch._checkpoints import _on_disk as on_disk  # noqa: E402
 
 SMALL = {"device": "600KiB", "host": "64MiB", "chunk": "16KiB"}
 
@@ -56,9 +56,9 @@ def test_the_optimizer_file_has_the_moments_of_a_plain_trainer(runs: Path) -> No
 
 def test_states_pass_through_files_that_do_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: Path) -> None:
     mapped = []
-    plain = checkpoints._on_disk
-    monkeypatch.setattr(checkpoints, "_SMALL", 0)
-    monkeypatch.setattr(checkpoints, "_on_disk", lambda value, folder: mapped.append(value.shape) or plain(value, folder))
+    plain = on_disk._file_of
+    monkeypatch.setattr(on_disk, "_SMALL", 0)
+    monkeypatch.setattr(on_disk, "_file_of", lambda value, folder: mapped.append(value.shape) or plain(value, folder))
     trainer(tmp_path, max_steps=2).train()
     assert len(mapped) >= 20
     saved, want = (torch.load(folder / "checkpoint-2" / "optimizer.pt", weights_only=True)["state"] for folder in (tmp_path, runs / "castor"))
