@@ -28,7 +28,7 @@ class Forwards:
     def __init__(self, runtime: Owner, checks_all: bool) -> None:
         """`checks_all`: every step is watched for reads of parameters without values."""
         self._runtime = runtime
-        self.depth = 0  # of modules under way
+        self.under_way: list[Any] = []  # modules and functions, the outermost first
         self.evaluating = False
         self.turn = Turn(self._forget_what_failed)
         self.saves = SavedTensors(runtime)
@@ -45,28 +45,29 @@ class Forwards:
 
     @whole
     @uncompiled
-    def enter(self, frame: FrameType, inside: bool) -> None:
-        """The first of nested modules begins. `frame`: lasts as long. `inside`: it belongs to the forward under way."""
+    def enter(self, who: Any, frame: FrameType, inside: bool) -> None:
+        """A module begins, or a function with parameters among its arguments. `frame`: lasts as long. `inside`: it belongs to the forward under way."""
         if not inside:
             self._take_turn(frame)
         try:
             self._begin(frame)
         except BaseException:
-            if self.depth == 0:
+            if not self.under_way:
                 self._give_turn()
             raise
+        # What was refused has not begun.
+        self.under_way.append(who)
 
     def _begin(self, frame: FrameType) -> None:
-        runtime = self._runtime
-        if self._out_of_memory and self.depth == 0 and not self.evaluating:
+        runtime, inner = self._runtime, bool(self.under_way)
+        if self._out_of_memory and not inner and not self.evaluating:
             self._recover()
-        if runtime.residents.active and not self.depth:
+        if runtime.residents.active and not inner:
             runtime.residents.look()
         if runtime.values.unsettled:
             with unseen():
-                runtime.values.settle(quickly=self.depth > 0)
-        if self.depth:
-            self.depth += 1
+                runtime.values.settle(quickly=inner)
+        if inner:
             return
         if runtime.values.given:
             runtime.values.given.settle()
@@ -76,8 +77,6 @@ class Forwards:
             runtime.modules.replacements.check()
         if not runtime.residents.active:
             self._begin_uses(frame)
-        # What was refused has not begun.
-        self.depth = 1
 
     def _begin_uses(self, frame: FrameType) -> None:
         """Of parameters that come to their modules and go."""
@@ -101,14 +100,6 @@ class Forwards:
             self._checks = self.check
             self._checks.begin(frame)
 
-    def enter_again(self) -> None:
-        """A module inside another begins."""
-        self.depth += 1
-
-    def leave_inner(self) -> None:
-        """It ends."""
-        self.depth -= 1
-
     def _take_turn(self, frame: FrameType) -> None:
         """For a forward, unless it is a part of a backward."""
         defer_handlers()
@@ -117,7 +108,7 @@ class Forwards:
 
     def _forget_what_failed(self) -> None:
         """Nothing is under way: an exception has ended what looks so."""
-        if self.depth:
+        if self.under_way:
             self._forget()
         self._runtime.backwards.forget()
 
@@ -129,9 +120,9 @@ class Forwards:
     @whole
     @uncompiled
     def leave(self, result: Any) -> None:
-        """The first of nested modules ends."""
-        self.depth -= 1
-        if self.depth:
+        """The innermost ends."""
+        self.under_way.pop()
+        if self.under_way:
             return
         try:
             self._end(result)
@@ -176,7 +167,7 @@ class Forwards:
         for hooks in runtime.modules.hooks:
             hooks.reset()
         runtime.uses.reset()
-        self.depth = 0
+        self.under_way.clear()
         runtime.flush()
         if self.evaluating:
             self.evaluating = False

@@ -14,9 +14,10 @@ from torch import nn
 
 from castor._interrupts import whole
 from castor.errors import FailedPrecondition
-from castor.torch._autograd._alone import is_watched
+from castor.torch._autograd._alone import WATCHERS
 from castor.torch._autograd._compile import refuse_cuda_graphs, uncompiled
 from castor.torch._model import Owner, Param, Unit
+from castor.torch._torch_internals import COMPILER
 from castor.torch._turn import levels_to
 
 
@@ -79,33 +80,35 @@ class ModuleHooks:
         runtime, unit = self._runtime, self._unit
         if runtime is None:
             return
-        uses = runtime.uses
-        inside = runtime.forwards.depth > 0 and (self._is_called_inside() or runtime.forwards.is_inside())
-        if inside and unit is not None and unit.kept and uses.stays and not runtime.values.unsettled and not is_watched():
-            # As below, for a module inside another: most calls are of these.
-            uses.begin_kept(unit, not runtime.backwards.under_way and not runtime.forwards.evaluating)
-            self._show()
-            if runtime.backwards.under_way:
-                runtime.gradients.run_again(unit)
-            runtime.forwards.enter_again()
-            self._entered += 1
-            return
-        if self._on_gpu:
+        forwards, staying = runtime.forwards, runtime.residents.active
+        # An exception may have ended the forward under way without a word to hooks. Levels are as a rule those of the module's last use.
+        inside = False
+        if forwards.under_way:
+            held = forwards.turn.frame
+            try:
+                inside = sys._getframe(self._levels) is held
+            except ValueError:
+                pass
+            if not inside:
+                self._levels = levels_to(held)
+                inside = self._levels > 0 or forwards.is_inside()
+        if self._on_gpu and COMPILER in sys.modules:
             refuse_cuda_graphs()
-        runtime.forwards.enter(sys._getframe(1), inside)
-        if runtime.residents.active:
-            self._entered += 1
-            return
-        try:
-            if unit is not None:
-                uses.begin(unit, not runtime.backwards.under_way and not runtime.forwards.evaluating)
+        if inside and not staying and not runtime.values.unsettled:
+            forwards.under_way.append(self)  # as `enter` does for most calls
+        else:
+            forwards.enter(self, sys._getframe(1), inside)
+        if unit is not None and not staying:
+            backward = runtime.backwards.under_way
+            try:
+                runtime.uses.begin(unit, not backward and not forwards.evaluating)
                 self._show()
-                if runtime.backwards.under_way:
+                if backward:
                     runtime.gradients.run_again(unit)
-        except BaseException:
-            self._hide()
-            runtime.forwards.leave(None)
-            raise
+            except BaseException:
+                self._hide()
+                forwards.leave(None)
+                raise
         self._entered += 1
 
     @whole
@@ -116,28 +119,17 @@ class ModuleHooks:
         runtime, unit = self._runtime, self._unit
         assert runtime is not None
         self._entered -= 1
+        forwards = runtime.forwards
         if unit is not None and not runtime.residents.active:
-            uses = runtime.uses
             if self._entered == 0:
                 self._hide()
-            uses.end(unit, own=True)
-            if runtime.forwards.depth > 1 and unit.kept:
-                runtime.forwards.leave_inner()
-                return
+            runtime.uses.end(unit, own=True)
             if unit.block and torch.is_grad_enabled():
                 runtime.gradients.blocks.watch(unit, [*tensors_in(result)])
-        runtime.forwards.leave(result)
-
-    def _is_called_inside(self) -> bool:
-        """Whether the caller belongs to the forward under way in this thread. An exception may have ended that without a word to hooks."""
-        held = self._runtime.forwards.turn.frame  # type: ignore[union-attr]
-        try:
-            if sys._getframe(self._levels) is held:
-                return True
-        except ValueError:
-            pass
-        self._levels = levels_to(held)
-        return self._levels > 0
+        if len(forwards.under_way) > 1:
+            forwards.under_way.pop()
+        else:
+            forwards.leave(result)
 
     def _show(self) -> None:
         """The module finds aliases where its parameters were, unless a script has put others there, as functional_call does."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from castor import _abi
 from castor._engine import Engine
 from castor._interrupts import uninterrupted
-from castor.errors import FailedPrecondition, InvalidArgument
+from castor.errors import CastorError, FailedPrecondition, InvalidArgument
 from castor.torch._machine._device import Viewer
 from castor.torch._torch_internals import plain_functions
 
@@ -47,6 +47,7 @@ class Owner(Protocol):
     values: Any
 
     def acquire(self, unit: Unit) -> list[Tensor]: ...
+    def acquire_behind(self, error: CastorError, unit: Unit) -> list[Tensor]: ...
     def call_with(self, found: Iterable[Param], function: Callable, arguments: tuple, keywords: dict) -> Any: ...
     def flush(self) -> None: ...
     def alias_of(self, p: Param) -> Tensor: ...

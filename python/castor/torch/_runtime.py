@@ -78,12 +78,14 @@ class Runtime:
     def acquire(self, unit: Unit) -> list[Tensor]:
         try:
             return self.leases.acquire(unit)
-        except DoesNotFit as error:
-            if not self.gradients.hand_back_early():
-                raise told_of(unit.params, error) from None
-            return self.acquire(unit)
         except CastorError as error:
-            raise told_of(unit.params, error) from None
+            return self.acquire_behind(error, unit)
+
+    def acquire_behind(self, error: CastorError, unit: Unit) -> list[Tensor]:
+        """Once more where that may help, behind an error of `leases.acquire`."""
+        if isinstance(error, DoesNotFit) and self.gradients.hand_back_early():
+            return self.acquire(unit)
+        raise told_of(unit.params, error) from None
 
     def flush(self) -> None:
         if self.leases.ended:
@@ -95,7 +97,7 @@ class Runtime:
         params = tuple({id(p): p for p in found if p.runtime is self}.values())
         unit = params[0].unit if len(params) == 1 else Unit(params)
         forwards = self.forwards
-        forwards.enter(sys._getframe(), forwards.depth > 0 and forwards.is_inside())
+        forwards.enter(function, sys._getframe(), bool(forwards.under_way) and forwards.is_inside())
         try:
             self.uses.begin(unit, not self.backwards.under_way and not forwards.evaluating)
             try:

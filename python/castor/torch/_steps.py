@@ -68,7 +68,7 @@ class Steps:
             return Phase.BACKWARD
         if runtime.forwards.evaluating:
             return Phase.EVALUATING
-        if runtime.forwards.depth:
+        if runtime.forwards.under_way:
             return Phase.FORWARD
         return Phase.BETWEEN if self.begun else Phase.IDLE
 

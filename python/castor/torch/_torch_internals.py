@@ -106,13 +106,9 @@ def place_of(replaced: str) -> Any:
 
 
 @functools.cache
-def _view_keys() -> Any:
-    return _dispatch_keys(_dispatch_key.ADInplaceOrView)
-
-
-def without_views() -> Any:
-    """A context inside which torch does not note what is a view of what."""
-    return _without_keys(_view_keys())
+def views_unnoted() -> Callable[[], Any]:
+    """A context, each time, inside which torch does not note what is a view of what."""
+    return functools.partial(_without_keys, _dispatch_keys(_dispatch_key.ADInplaceOrView))
 
 
 # Modes and transforms around a script's operations.
@@ -198,14 +194,14 @@ gloo_all_gather: Any = _part("torch.distributed.distributed_c10d:ProcessGroupGlo
 
 compiled_frames: Any = _part("torch._C:_dynamo.eval_frame", "functions that torch.compile leaves as they are", instead=None)
 being_compiled: Callable[[], Any] = _part("torch._guards:CompileContext.try_get", "whether torch.compile asks", instead=lambda: None)
-_COMPILER = "torch._dynamo.eval_frame"
+COMPILER = "torch._dynamo.eval_frame"  # imported with torch.compile
 COMPILED = os.path.join(os.path.dirname(torch.__file__), "_dynamo", "eval_frame.py")  # the file of frames that call what was compiled
 script_module: Any = _part("torch.jit._recursive:create_script_module", "refusing TorchScript of a wrapped model", instead=None)
 
 
 def may_be_compiled() -> bool:
     """Whether torch.compile was imported."""
-    return _COMPILER in sys.modules
+    return COMPILER in sys.modules
 
 
 def increment_versions(tensors: list[torch.Tensor]) -> None:

@@ -56,22 +56,21 @@ def same_bits(train: Callable[[Any, Any], Any], dtype: torch.dtype, of: Callable
     assert told[0] == told[1]
 
 
-def calls_of_castor(work: Callable[[], Any]) -> int:
-    """But those of other models, which other tests have left and every backward is told to."""
-    count = 0
+def calls_of_castor(work: Callable[[], Any]) -> list[str]:
+    """The files of functions, in order. But those of other models, which other tests have left and every backward is told to."""
+    files: list[str] = []
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
-        nonlocal count
         if event == "call" and "/castor/" in frame.f_code.co_filename:
-            of_any = frame.f_code.co_name in ("outermost_begins", "backward_begins", "is_over", "backward_ends")
-            count += not of_any
+            if frame.f_code.co_name not in ("outermost_begins", "backward_begins", "is_over", "backward_ends"):
+                files.append(frame.f_code.co_filename)
 
     sys.setprofile(watch)
     try:
         work()
     finally:
         sys.setprofile(None)
-    return count
+    return files
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -81,10 +80,27 @@ def test_a_forward_and_a_backward_run_no_code_of_castors_but_at_the_root(dtype: 
     for model, optimizer in (few, many):
         loss_of(model, 0).backward()
         optimizer.step()
-        calls.append(calls_of_castor(lambda: loss_of(model, 1).backward()))  # noqa: B023
+        calls.append(len(calls_of_castor(lambda: loss_of(model, 1).backward())))  # noqa: B023
         optimizer.step()
         assert not any(module._forward_pre_hooks or module._forward_hooks for module in model)
     assert calls[0] == calls[1] < 30
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_a_module_whose_parameters_come_and_go_costs_few_calls(dtype: torch.dtype) -> None:
+    """Twelve where each use has a lease of its own and the next module ends the lease; a move is from one file to another."""
+    calls, moves = [], []
+    for layers in (4, 20):
+        model, _ = wrapped(dtype, model=nn.Sequential(*(nn.Linear(8, 8) for _ in range(layers))).to(dtype), chunk=512, **MOVING)
+        with torch.no_grad():
+            loss_of(model, 0)  # checked
+            for p in model._castor.params:
+                p.watched = 0
+            files = calls_of_castor(lambda: loss_of(model, 0))  # noqa: B023
+        calls.append(len(files))
+        moves.append(sum(file != following for file, following in zip(files, files[1:])))
+    assert 0 < calls[1] - calls[0] <= 12 * 16
+    assert moves[1] - moves[0] <= 8 * 16
 
 
 @pytest.mark.parametrize("dtype", TYPES)

@@ -5,18 +5,24 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
 from castor.torch._torch_internals import dispatch_modes, inside_transform, outside_modes, outside_transforms
 
+# Each is false while nothing of its kind is around. The loop of a module's hook over them enters no function of Python's.
+WATCHERS: tuple[Callable[[], Any], ...] = (dispatch_modes, inside_transform, torch.is_inference_mode_enabled)
 _NOTHING: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
 
 
 def is_watched() -> bool:
     """Whether a transform, a dispatch mode or inference mode is around."""
-    return dispatch_modes() > 0 or inside_transform() is not None or torch.is_inference_mode_enabled()
+    for watches in WATCHERS:
+        if watches():
+            return True
+    return False
 
 
 def unseen() -> contextlib.AbstractContextManager[None]:

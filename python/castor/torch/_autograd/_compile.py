@@ -40,9 +40,7 @@ def is_compiling() -> bool:
 
 
 def refuse_cuda_graphs() -> None:
-    """Where a caller was compiled to CUDA graphs: they go on reading where parameters were when they were recorded."""
-    if not may_be_compiled():
-        return  # nothing was compiled
+    """Where a caller was compiled to CUDA graphs: they go on reading where parameters were when they were recorded. Nothing was compiled before `may_be_compiled`."""
     frame: Any = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_filename == COMPILED:

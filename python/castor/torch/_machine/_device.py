@@ -74,7 +74,9 @@ class Cpu:
             return over(buffer, dtype=dtype)
 
         def view(address: Optional[int], lease: Any) -> torch.Tensor:
-            return flat(address, lease).view(*sizes)
+            buffer = at(address)
+            buffer.lease = lease
+            return over(buffer, dtype=dtype).view(*sizes)
 
         if not shape.numel():
             return _empty(shape, dtype, self.torch_device)

@@ -22,19 +22,15 @@ from castor._interrupts import raises_outside, whole
 from castor.torch._model import Unit
 
 
-class _Lease:
-    """Ends when nothing refers to it any more."""
+class _Lease(tuple[deque[tuple[int, int]], int, Any]):
+    """Where its end is told, its handle, and its device if that has streams. Ends when nothing refers to it any more. A tuple is made without a function of Python's."""
 
-    __slots__ = ("device", "ended", "handle")
-
-    def __init__(self, ended: deque[tuple[int, int]], handle: int, device: Any) -> None:
-        self.ended = ended
-        self.handle = handle
-        self.device = device
+    __slots__ = ()
 
     @raises_outside
     def __del__(self) -> None:
-        self.ended.append((self.handle, self.device.trainers_stream()))
+        ended, handle, device = self
+        ended.append((handle, 0 if device is None else device.trainers_stream()))
 
 
 class Leases:
@@ -43,8 +39,8 @@ class Leases:
     def __init__(self, engine: ctypes.c_void_p, device: Any) -> None:
         """`device`: a Cpu or Gpu of _device.py."""
         self._engine = engine
-        self._device = device
         self._follow: Optional[Callable[[], None]] = device.follow  # called before the engine
+        self._streams = None if device.follow is None else device
         self.ended: deque[tuple[int, int]] = deque()  # leases that the engine has not been told of, and the stream that was current then
         self._handle = ctypes.c_void_p()
         self._out = ctypes.byref(self._handle)
@@ -56,10 +52,12 @@ class Leases:
         while ended:
             lease, stream = ended[0]
             # Who lets go of a tensor has used it on the stream that is current then.
-            self._device.used_on(stream)
+            if self._streams is not None:
+                self._streams.used_on(stream)
             code = lib.castor_param_lease_release(lease)
             ended.popleft()
-            _abi.check(code)
+            if code:
+                raise _abi.error(code)
 
     @whole
     def acquire(self, unit: Unit) -> list[torch.Tensor]:
@@ -71,9 +69,12 @@ class Leases:
         code = lib.castor_engine_acquire(self._engine, unit.ids, unit.size, unit.addresses, self._out)
         if code:
             raise _abi.error(code)
-        lease = _Lease(self.ended, self._handle.value, self._device)
+        lease = _Lease((self.ended, self._handle.value, self._streams))
         self._handle.value = None
-        return [p.view(address, lease) for p, address in zip(unit.params, unit.addresses)]
+        views = []
+        for p, address in zip(unit.params, unit.addresses):
+            views.append(p.view(address, lease))
+        return views
 
 
 def floats_at(address: int, count: int) -> torch.Tensor:

@@ -88,7 +88,7 @@ def _of_memory(p: Param, function: Callable, arguments: tuple, keywords: dict) -
         return in_use([p], function, arguments, keywords)
     if function in _OF_LAYOUT and not is_compiling():
         return function(p.outline, *arguments[1:], **keywords)
-    if function in _OF_MEMORY and p.elements and (p.runtime.forwards.depth or p.runtime.backwards.under_way):
+    if function in _OF_MEMORY and p.elements and (p.runtime.forwards.under_way or p.runtime.backwards.under_way):
         there: Any = p.runtime.forwards.point_at(p)
     else:
         there = arguments[0]
@@ -149,7 +149,7 @@ class ChunkedParameter(torch.nn.Parameter):
             return set_data(first, arguments[1])
         if function == _READ_DATA:
             function = Tensor.detach  # whose writes are counted
-        elif not writes and function not in _WITHOUT_GRADIENTS and (torch.is_grad_enabled() or first.runtime.forwards.depth):
+        elif not writes and function not in _WITHOUT_GRADIENTS and (torch.is_grad_enabled() or first.runtime.forwards.under_way):
             return first.runtime.call_with(found, function, arguments, keywords)  # without gradients too within a forward, in the chunk's own memory
         return call(found, function, arguments, keywords)
 
@@ -246,4 +246,4 @@ def without_stale(of: Any) -> Any:
 
 def _is_current(alias: UsedParameter) -> bool:
     runtime = alias._castor.runtime
-    return alias._castor_step == runtime.steps.number and not runtime.values.has(alias._castor)
+    return alias._castor_step == runtime.steps.number and alias._castor.number not in runtime.values.copies

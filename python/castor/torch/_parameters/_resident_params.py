@@ -88,7 +88,7 @@ def _seen(name: str) -> Callable[..., Any]:
 
     def method(self: Any, *arguments: Any, **keywords: Any) -> Any:
         result = plain(self, *arguments, **keywords)
-        return result if torch.compiler.is_compiling() or self._castor.runtime.forwards.depth else Seen.of(result, self._castor)
+        return result if torch.compiler.is_compiling() or self._castor.runtime.forwards.under_way else Seen.of(result, self._castor)
 
     return method
 

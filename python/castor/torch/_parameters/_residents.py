@@ -132,7 +132,7 @@ class Residents:
                 p.seen = tensor._version
                 if tensor.shape != p.shape or not tensor.is_contiguous():
                     self._refuse_shape(p)
-                if p.has_master or values.has(p):
+                if p.has_master or p.number in values.copies:
                     self._keep(p)
         if moved:
             self._take_back(moved)

@@ -17,11 +17,12 @@ from torch import Tensor
 
 from castor import _abi
 from castor._interrupts import whole
-from castor.torch._autograd._alone import is_watched, unseen
+from castor.errors import CastorError
+from castor.torch._autograd._alone import WATCHERS, unseen
 from castor.torch._autograd._compile import uncompiled
 from castor.torch._model import SAMPLE, TRAINING_FORWARD, Owner, Param, Unit
 from castor.torch._parameters._params import UsedParameter
-from castor.torch._torch_internals import increment_versions, plain_functions, same_memory, set_grad_enabled, without_views
+from castor.torch._torch_internals import increment_versions, plain_functions, same_memory, set_grad_enabled, views_unnoted
 
 _MANY = 1 << 14  # aliases
 
@@ -31,6 +32,8 @@ class Uses:
 
     def __init__(self, runtime: Owner) -> None:
         self._runtime = runtime
+        self._leases, self._forwards = runtime.leases, runtime.forwards
+        self._views_unnoted = views_unnoted()
         self.active: dict[int, Param] = {}  # by address
         self.may_stay = False  # parameters may keep views of chunks that stay where they are, from their first use to the end of the step
         self.stays = False  # they do
@@ -46,45 +49,65 @@ class Uses:
 
     @uncompiled
     @whole
-    def begin(self, unit: Unit, counts: bool) -> None:
-        """Makes parameters usable; each is until as many `end` as `begin`. `counts`: a gradient is expected of this use."""
-        if is_watched():
-            with unseen():
-                return self._begin(unit, counts)
-        self._begin(unit, counts)
+    def begin(self, unit: Unit, counts: bool, alone: bool = False) -> None:
+        """Makes parameters usable; each is until as many `end` as `begin`.
 
-    def _begin(self, unit: Unit, counts: bool) -> None:
-        if self.stays and (unit.kept or all(p.kept for p in unit.params)):
-            return self.begin_kept(unit, counts)
-        for p in unit.params:
+        Args:
+          counts: a gradient is expected of this use.
+          alone: nothing watches this thread's operations.
+        """
+        if not alone:
+            for watches in WATCHERS:
+                if watches():
+                    with unseen():
+                        return self.begin(unit, counts, alone=True)
+        params = unit.params
+        for p in params:
             if p.pins:
                 return self._begin_rest(unit, counts)
-        runtime = self._runtime
-        views = runtime.acquire(unit)
-        for p, alias, address in zip(unit.params, self._aliases(unit, views), unit.addresses):
-            p.where = address or 0
-            self._use(p, alias)
-            p.uses += counts
-        if self.stays and not runtime.forwards.evaluating:
-            stream = runtime.device.current_stream()
-            for p, view in zip(unit.params, views):
-                p.values, p.kept = view, True
-                p.streams.add(stream)
-            unit.kept = True
-            self._kept.append(unit)
-
-    @uncompiled
-    def begin_kept(self, unit: Unit, counts: bool) -> None:
-        """The same of a unit whose parameters have kept their views."""
-        if self._on_gpu:
-            self._follow(unit)
-        for p in unit.params:
-            if p.pins:
-                return self._begin_rest(unit, counts)
+        if self.stays and params[0].kept and not unit.kept:
+            self._see_kept(unit)
+        if not unit.kept:
+            try:
+                views = self._leases.acquire(unit)
+            except CastorError as error:
+                views = self._runtime.acquire_behind(error, unit)
+            keeps = self.stays and not self._forwards.evaluating
+            stream = self._runtime.device.current_stream() if self._on_gpu else 0
+            for p, view, address in zip(params, views, unit.addresses):
+                p.where = address or 0
+                if keeps:
+                    p.values, p.kept = view, True
+                    p.streams.add(stream)
+            if keeps:
+                unit.kept = True
+                self._kept.append(unit)
+        else:
+            if self._on_gpu:
+                self._follow(unit)
+            views = []
+            for p in params:
+                views.append(p.values)
         # Anew for each use, since autograd goes back in the order in which aliases were made.
-        for p, alias in zip(unit.params, self._aliases(unit, [p.values for p in unit.params])):
-            self._use(p, alias)
+        aliases = self._aliases(unit, views)
+        finds = self._forwards.saves.packs or not self.stays
+        for p, alias in zip(params, aliases):
+            alias.__class__ = p.plain
+            p.alias, p.seen = alias, alias._version
+            if self.stays and p.number in self._runtime.values.copies:
+                p.watched = max(p.watched, 1)  # a copy's alias is to show what a forward writes by .data
+            if p.watched > 0:
+                p.digest = self._digest(p)
+            p.pins = 1
             p.uses += counts
+            if finds and p.where:
+                self.active[p.where] = p
+
+    def _see_kept(self, unit: Unit) -> None:
+        """Parameters may have kept their views in other units."""
+        unit.kept = all(p.kept for p in unit.params)
+        if unit.kept:
+            self._kept.append(unit)
 
     def _follow(self, unit: Unit) -> None:
         """A lease of its own has the current stream wait, and be waited for."""
@@ -100,7 +123,7 @@ class Uses:
     def _begin_rest(self, unit: Unit, counts: bool) -> None:
         rest = tuple(p for p in unit.params if not p.pins)
         if rest:
-            self.begin(rest[0].unit if len(rest) == 1 else Unit(rest), counts)
+            self.begin(rest[0].unit if len(rest) == 1 else Unit(rest), counts, alone=True)
         for p in unit.params:
             if p not in rest:
                 p.pins += 1
@@ -110,8 +133,12 @@ class Uses:
         """`views`: over leases."""
         made: list[Any] = []
         step, stays = self._runtime.steps.number, self.stays
-        remembers = stays and torch.is_grad_enabled()
-        with _Linking():
+        with_gradients = torch.is_grad_enabled()
+        # Inside, `same_memory` gives a tensor whose gradient is the leaf's, and no view of the leaf: torch would check a view's writes against the
+        # geometry that the leaf has.
+        with plain_functions(), self._views_unnoted():
+            if not with_gradients:
+                set_grad_enabled(True)  # a forward without gradients may have a part with
             for p, view in zip(unit.params, views):
                 leaf = p.tensor
                 if leaf.requires_grad:
@@ -119,7 +146,7 @@ class Uses:
                     alias.data = view
                 else:
                     alias = view.detach() if stays else view
-                if remembers:
+                if stays and with_gradients:
                     self._handed.append(weakref.ref(alias))
                 own, marks = vars(leaf), p.marks
                 marks["_castor_step"] = step
@@ -127,51 +154,44 @@ class Uses:
                     vars(alias).update(own)
                 vars(alias).update(marks)
                 made.append(alias)
+            if not with_gradients:
+                set_grad_enabled(False)
         if len(self._handed) > self._many:
             self._handed = [reference for reference in self._handed if reference() is not None]
             self._many = max(2 * len(self._handed), _MANY)
         return made
 
-    def _use(self, p: Param, alias: Any) -> None:
-        alias.__class__ = p.plain
-        p.alias, p.seen = alias, alias._version
-        if self.stays and self._runtime.values.has(p):
-            p.watched = max(p.watched, 1)  # a copy's alias is to show what a forward writes by .data
-        if p.watched > 0:
-            p.digest = self._digest(p)
-        p.pins = 1
-        if p.where and (self._runtime.forwards.saves.packs or not self.stays):
-            self.active[p.where] = p
-
     @uncompiled
     @whole
-    def end(self, unit: Unit, own: bool = False) -> None:
-        """`own`: at the end of a forward of the unit's module."""
-        if is_watched():
-            with unseen():
-                return self._end(unit, own)
-        self._end(unit, own)
-
-    def _end(self, unit: Unit, own: bool) -> None:
+    def end(self, unit: Unit, own: bool = False, alone: bool = False) -> None:
+        """`own`: at the end of a forward of the unit's module. `alone`: as in `begin`."""
+        if not alone:
+            for watches in WATCHERS:
+                if watches():
+                    with unseen():
+                        return self.end(unit, own, alone=True)
         for p in unit.params:
             p.pins -= 1
-            if p.pins == 0:
-                alias: Any = p.alias
-                if alias._version != p.seen or (p.watched > 0 and self._changed(p, own)):
-                    self._keep_write(p)
-                self._put_away(p, alias)
-                if self.active and self.active.get(p.where) is p:
-                    del self.active[p.where]
+            if p.pins:
+                continue
+            alias: Any = p.alias
+            if alias._version != p.seen or (p.watched > 0 and self._changed(p, own)):
+                self._keep_write(p)
+            attributes, marks = vars(alias), p.marks
+            if len(attributes) > len(marks) or len(vars(p.tensor)) > 1:
+                self._take_attributes(p, attributes)
+            alias.__class__ = UsedParameter
+            p.alias = None
+            if self.active and self.active.get(p.where) is p:
+                del self.active[p.where]
 
     @staticmethod
-    def _put_away(p: Param, alias: Any) -> None:
-        attributes, own, marks = vars(alias), vars(p.tensor), p.marks
-        if len(attributes) > len(marks) or len(own) > 1:
-            for name in [name for name in own if name not in attributes]:
-                del own[name]
-            own.update((name, value) for name, value in attributes.items() if name not in marks or name in own)
-        alias.__class__ = UsedParameter
-        p.alias = None
+    def _take_attributes(p: Param, attributes: dict[str, Any]) -> None:
+        """A parameter has the attributes that its alias was given, and no others."""
+        own, marks = vars(p.tensor), p.marks
+        for name in [name for name in own if name not in attributes]:
+            del own[name]
+        own.update((name, value) for name, value in attributes.items() if name not in marks or name in own)
 
     def reset(self) -> None:
         """No use is under way."""
@@ -296,25 +316,3 @@ class Uses:
         increment_versions([p.tensor] if p.alias is None else [p.tensor, p.alias])
         p.seen += p.alias is not None or self._runtime.residents.active
         self._outdate(p)
-
-
-class _Linking:
-    """Inside, `same_memory` gives a tensor whose gradient is the leaf's, and no view of the leaf: torch would check a view's writes against the geometry
-    that the leaf has."""
-
-    __slots__ = ("_keys", "_names", "_with_gradients")
-
-    def __enter__(self) -> None:
-        self._names = plain_functions()
-        self._names.__enter__()
-        self._keys = without_views()
-        self._keys.__enter__()
-        self._with_gradients = torch.is_grad_enabled()
-        if not self._with_gradients:
-            set_grad_enabled(True)  # a forward without gradients may have a part with
-
-    def __exit__(self, *what: Any) -> None:
-        if not self._with_gradients:
-            set_grad_enabled(False)
-        self._keys.__exit__(*what)
-        self._names.__exit__(*what)

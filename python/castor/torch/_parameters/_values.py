@@ -77,7 +77,7 @@ class Values:
         self._runtime = runtime
         self.given = Given()
         self.takes_copies = False
-        self._copies: dict[int, _Copy] = {}  # by number
+        self.copies: dict[int, _Copy] = {}  # by number
         self._aliased: set[int] = set()  # on several ranks: that were, and are not agreed to be free
         self._views: list[tuple[Param, Tensor, int, int]] = []  # and the memory, the counter and the digest of each
         self.unsettled = False  # a chunk may lack what was written, alike on all ranks
@@ -86,7 +86,7 @@ class Values:
         self.digest_of: Callable[[Tensor], int] = digest_of if runtime.device.follow is None else device_digest_of
 
     def __bool__(self) -> bool:
-        return bool(self._copies)
+        return bool(self.copies)
 
     @contextlib.contextmanager
     def taking_copies(self) -> Iterator[None]:
@@ -101,9 +101,6 @@ class Values:
     def _several(self) -> bool:
         return self._runtime.engine.world.size > 1
 
-    def has(self, p: Param) -> bool:
-        return p.number in self._copies
-
     def _stays(self, copy: _Copy) -> bool:
         return copy.param.number in self._aliased if self._several else copy.has_aliases()
 
@@ -114,7 +111,7 @@ class Values:
     def take(self, params: list[Param]) -> list[_Copy]:
         """Copies of these, for somebody who calls `taken` when done."""
         with self._runtime.forwards.turn:
-            if self._copies:
+            if self.copies:
                 self._let_go()
             return list(self._take(params).values())
 
@@ -125,7 +122,7 @@ class Values:
         for copy in copies:
             number, p = copy.param.number, copy.param
             if copy.values.shape != p.shape or copy.values.stride() != p.outline.stride():
-                del self._copies[number]
+                del self.copies[number]
                 raise FailedPrecondition(f"{p.name} was given another shape in place, and its place in a chunk has none: use what the function gives without the _")
             if copy.has_aliases() and self._several:
                 self._aliased.add(number)
@@ -133,13 +130,13 @@ class Values:
                 if copy.digest is None and not copy.written():
                     copy.digest = self.digest_of(copy.values)
             elif not copy.written():
-                self._copies.pop(number, None)
+                self.copies.pop(number, None)
         self._say()
 
     def _let_go(self) -> None:
         """A loop over all parameters holds few copies at a time."""
-        self._copies = {number: copy for number, copy in self._copies.items() if self._stays(copy) or copy.written()}
-        copies = self._copies.values()
+        self.copies = {number: copy for number, copy in self.copies.items() if self._stays(copy) or copy.written()}
+        copies = self.copies.values()
         if self._several and sum(copy.size for copy in copies) > self._enough:
             self._agree()
         if sum(copy.size for copy in copies if copy.marked()) > _MUCH:
@@ -148,23 +145,23 @@ class Values:
     def _agree(self) -> None:
         """Finds the copies that no rank has an alias of."""
         numbers = sorted(self._aliased)
-        mine = [-int(number in self._copies and self._copies[number].has_aliases()) for number in numbers]
+        mine = [-int(number in self.copies and self.copies[number].has_aliases()) for number in numbers]
         alive = self._runtime.engine.least_of_ranks(mine)
         self._aliased = {number for number, least in zip(numbers, alive) if least < 0}
-        self._copies = {number: copy for number, copy in self._copies.items() if number in self._aliased or copy.written()}
-        self._enough = 2 * sum(copy.size for copy in self._copies.values()) + _MUCH
+        self.copies = {number: copy for number, copy in self.copies.items() if number in self._aliased or copy.written()}
+        self._enough = 2 * sum(copy.size for copy in self.copies.values()) + _MUCH
 
     def _take(self, params: list[Param]) -> dict[int, _Copy]:
-        missing = tuple(p for p in params if p.number not in self._copies)
+        missing = tuple(p for p in params if p.number not in self.copies)
         if missing:
             for p, values in zip(missing, self._read(missing)):
-                self._copies[p.number] = _Copy(p, values)
-        return {p.number: self._copies[p.number] for p in params}
+                self.copies[p.number] = _Copy(p, values)
+        return {p.number: self.copies[p.number] for p in params}
 
     def _read(self, params: tuple[Param, ...]) -> list[Tensor]:
         """Values as they are in chunks, in memory of torch's."""
         runtime = self._runtime
-        inside = runtime.forwards.evaluating or runtime.backwards.under_way or runtime.forwards.depth > 0
+        inside = bool(runtime.forwards.evaluating or runtime.backwards.under_way or runtime.forwards.under_way)
         if not inside:
             self.given.settle()
             runtime.flush()
@@ -181,10 +178,10 @@ class Values:
     @whole
     def keep(self, p: Param, values: Tensor) -> None:
         """Of a parameter that was written to inside its module's forward, where `values` are its chunk's memory."""
-        copy = self._copies.get(p.number)
+        copy = self.copies.get(p.number)
         with torch.inference_mode(False), torch.no_grad():
             if copy is None:
-                copy = self._copies[p.number] = _Copy(p, values.detach().clone())
+                copy = self.copies[p.number] = _Copy(p, values.detach().clone())
             else:
                 copy.values.copy_(values)
                 copy.version = copy.values._version
@@ -197,7 +194,7 @@ class Values:
             there = values.detach().to(self._runtime.device.torch_device)
             if there.is_inference() or not there.is_contiguous():
                 there = there.clone(memory_format=torch.contiguous_format)
-            copy = self._copies[p.number] = _Copy(p, there)
+            copy = self.copies[p.number] = _Copy(p, there)
         copy.changed = self.unsettled = True
         if self._several:
             self._aliased.add(p.number)
@@ -216,8 +213,8 @@ class Values:
                 p.version += now - version
                 p.seen = now
                 self.keep(p, memory)
-                self._copies[p.number].inside = False
-                self._copies[p.number].changed = True
+                self.copies[p.number].inside = False
+                self.copies[p.number].changed = True
 
     # To and from chunks.
 
@@ -232,11 +229,11 @@ class Values:
         runtime.residents.find_writes()
         if self._views:
             self._look_at_views()
-        written = [copy for _, copy in sorted(self._copies.items()) if (copy.marked() if quickly else copy.written())]
+        written = [copy for _, copy in sorted(self.copies.items()) if (copy.marked() if quickly else copy.written())]
         if written or (self._several and not runtime.steps.asleep):
             self._write(written)
-        self._copies = {number: copy for number, copy in self._copies.items() if self._stays(copy)}
-        self.unsettled = bool(self._copies) and not self._several
+        self.copies = {number: copy for number, copy in self.copies.items() if self._stays(copy)}
+        self.unsettled = bool(self.copies) and not self._several
 
     def _write(self, written: list[_Copy]) -> None:
         runtime = self._runtime
@@ -259,8 +256,8 @@ class Values:
         """Chunks have other values than before: aliases show them."""
         if self._aliased:
             self._agree()
-        self._copies = {number: copy for number, copy in self._copies.items() if self._stays(copy)}
-        copies = [copy for _, copy in sorted(self._copies.items())]
+        self.copies = {number: copy for number, copy in self.copies.items() if self._stays(copy)}
+        copies = [copy for _, copy in sorted(self.copies.items())]
         if not copies:
             return
         fresh = self._read(tuple(copy.param for copy in copies))
@@ -270,9 +267,9 @@ class Values:
                 copy.note()
 
     def _say(self) -> None:
-        if self._said or len(self._copies) < 2:
+        if self._said or len(self.copies) < 2:
             return
-        size = sum(copy.size for copy in self._copies.values())
+        size = sum(copy.size for copy in self.copies.values())
         if size > _MUCH:
             self._said = True
             log.warning("castor: aliases of parameters outside their forwards keep %s of copies in torch's memory, beside Castor's budgets", format_size(size))
