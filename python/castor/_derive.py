@@ -37,9 +37,14 @@ def _chosen(module: Any, of: Sequence[Any]) -> bool:
     return any(isinstance(module, one) if isinstance(one, type) else module is one for one in of)
 
 
-def _checkpointed(module: Any) -> bool:
-    """A block of transformers' that computes its forward again in the backward."""
-    return bool(getattr(module, "gradient_checkpointing", False)) and any(c.__name__ == "GradientCheckpointingLayer" for c in type(module).__mro__)
+def is_layer_of_transformers(module: Any) -> bool:
+    """Whether a module can compute its forward again in the backward by transformers' own means."""
+    return any(c.__name__ == "GradientCheckpointingLayer" for c in type(module).__mro__)
+
+
+def is_recomputed(module: Any) -> bool:
+    """Whether such a module is told to."""
+    return bool(getattr(module, "gradient_checkpointing", False)) and is_layer_of_transformers(module)
 
 
 _IN_ORDER = ("Sequential", "ModuleList", "ModuleDict")
@@ -51,7 +56,7 @@ def _units(module: Any, whole: Sequence[Any], ignored: Sequence[Any], recomputed
     if id(module) in seen or _chosen(module, ignored):
         return
     seen.add(id(module))
-    if not checkpoint and (_chosen(module, recomputed) or _checkpointed(module)):
+    if not checkpoint and (_chosen(module, recomputed) or is_recomputed(module)):
         checkpoint = len(seen)
     number = len(seen)
     inside = _chosen(module, whole)

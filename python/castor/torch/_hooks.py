@@ -17,7 +17,7 @@ from castor.errors import FailedPrecondition
 from castor.torch._autograd._alone import WATCHERS
 from castor.torch._autograd._compile import refuse_cuda_graphs, uncompiled
 from castor.torch._model import Owner, Param, Unit
-from castor.torch._torch_internals import COMPILER
+from castor.torch._torch_internals import COMPILER, fake_tensor
 from castor.torch._turn import levels_to
 
 
@@ -175,7 +175,9 @@ def without_hooks(copy: nn.Module) -> None:
 
 
 def address_of(tensor: torch.Tensor) -> int:
-    """Of its storage; 0 of a tensor that has none, as a sparse one or one of a transform."""
+    """Of its storage; 0 of a tensor that has none, as a sparse one, a fake one or one of a transform."""
+    if isinstance(tensor, fake_tensor):
+        return 0
     try:
         return tensor.untyped_storage().data_ptr() if tensor.numel() else 0
     except (NotImplementedError, RuntimeError):

@@ -13,6 +13,7 @@ from torch import nn
 
 from castor._derive import moments_of, uses_of
 from castor.torch import _record
+from castor.torch._card._sharing import Shared
 from castor.torch._machine._budgets import Budget, Budgets
 from castor.torch._machine._device import Gpu
 from castor.torch._machine._placement import Placement
@@ -26,8 +27,8 @@ class Opening:
     """What `castor.wrap` was told. It keeps no part of the model alive."""
 
     def __init__(self, device: Budget, host: Budget, folders: Sequence[str], stage: int, max_norm: float, initial_scale: Optional[float], chunk: Any,
-                 updates_early: bool, units: Sequence[Union[nn.Module, type]], ignore: Sequence[nn.Module], config: dict[str, Any]) -> None:
-        """`config`: keys that go before what is made of the other arguments."""
+                 updates_early: bool, units: Sequence[Union[nn.Module, type]], ignore: Sequence[nn.Module], config: dict[str, Any], shared: Optional[Shared] = None) -> None:
+        """`config`: keys that go before what is made of the other arguments. `shared`: by ``card=``."""
         self._device, self._host = device, host
         self.folders = folders
         self._stage, self._max_norm, self._initial_scale, self._chunk = stage, max_norm, initial_scale, chunk
@@ -35,6 +36,8 @@ class Opening:
         self._units = [unit if isinstance(unit, type) else weakref.ref(unit) for unit in units]
         self._ignore = [weakref.ref(module) for module in ignore]
         self._config = config
+        self.card = None if shared is None else shared.choice
+        self._recomputed = [] if shared is None else [weakref.ref(module) for module in shared.recomputed]
         self.scales = bool(initial_scale)  # losses are multiplied by a loss scale
         self.guesses = False  # updates may begin in the backward, as guesses
         # Of all gradients; None: each as its parameter.
@@ -104,7 +107,8 @@ class Opening:
         if model is None:
             return [(list(numbers.values()), [numbers[tensor] for tensor in trained])]
         units = [unit if isinstance(unit, type) else unit() for unit in self._units]
-        uses = moments_of(uses_of(model, trained, units=units, ignore=[module() for module in self._ignore], ranks=runtime.engine.world.size))
+        ignored, again = ([module() for module in modules] for modules in (self._ignore, self._recomputed))
+        uses = moments_of(uses_of(model, trained, units=units, ignore=ignored, recomputed=again, ranks=runtime.engine.world.size))
         return [([numbers[t] for t in use.hold if t in numbers], [numbers[t] for t in use.grads]) for use in uses]
 
     def _may_keep_views(self) -> bool:

@@ -131,6 +131,7 @@ no_fake_form: Any = tuple(
     _part(f"torch._subclasses.fake_tensor:{name}", "naming the line of a dry step that calls an unknown operator", instead=_NeverRaised)
     for name in ("UnsupportedOperatorException", "UnsupportedFakeTensorException")
 )
+flop_formulas: Any = _part("torch.utils.flop_counter:flop_registry", "floating-point operations of a dry step", instead={})
 wrap_for_gradient: Any = _part("torch._functorch.eager_transforms:_wrap_tensor_for_grad", "parameters that torch.func.grad is given", instead=None)
 add_batch_dim: Any = _part("torch._functorch.vmap:_add_batch_dim", "parameters that torch.vmap is given", instead=None)
 

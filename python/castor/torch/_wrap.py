@@ -15,7 +15,9 @@ from torch import nn
 from castor._engine import Engine
 from castor.errors import FailedPrecondition, InvalidArgument
 from castor.torch import _accelerate, _record
+from castor.torch._card._sharing import Shared, share
 from castor.torch._checkpoints import _state
+from castor.torch._dry._step import Step
 from castor.torch._machine._budgets import Budget
 from castor.torch._machine._device import device_of
 from castor.torch._machine._drives import folders_of
@@ -47,6 +49,9 @@ def wrap(
     optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer]],
     *,
     device: Budget = "auto",
+    card: Optional[Budget] = None,
+    step: Optional[Step] = None,
+    batch: Any = None,
     host: Budget = "auto",
     nvme: Union[str, Sequence[str], None] = None,
     stage: int = 3,
@@ -78,6 +83,10 @@ def wrap(
         that Castor keeps.
       device, host: budgets of this rank, in bytes or as ``"8GiB"``. ``"auto"``: what the machine has to spare. A GPU's is measured in the
         first step: activations are beside it.
+      card: device memory of this rank for a whole step, in place of `device`: chunks, and the step's own tensors, whose sizes a step on tensors without
+        memory tells. Blocks compute their forward again in the backward where that is the cheaper use of the card. A batch that takes more than `batch`
+        takes more than `card`.
+      step, batch: what `card` is for: ``step(model, batch)`` is a forward and a loss, as for `castor.dry_step`. None: the model returns its ``loss``.
       nvme: a directory, or several on drives of their own, for what fits nowhere else.
       stage: 0 to 3, as ZeRO counts: what ranks keep a part of only.
       dtype: the parameters' type from now on, with float32 masters where it is less. Floating inputs of the model are cast to it. Modules with
@@ -119,13 +128,24 @@ def wrap(
         raise FailedPrecondition("the model is wrapped already")
     optimizer = listed(optimizer)
     _accelerate.refuse_prepared(model, optimizer)
+    _refuse_without_card(card, device, step, batch)
     _refuse_together(update_in_backward, max_norm, initial_scale, ignore)
     subject = _look(model, optimizer, ignore, Types(dtype, keep_fp32, buffer_dtype), on)
+    folders = folders_of(nvme)
     chosen: dict[str, Any] = {"policy": policy, "count_norm": not update_in_backward, "home_rules": _home_rules(place or {}, subject.rule),
                               **_reduced_in(reduce_dtype), **_moments_in(state_dtype), **(config or {})}
-    opening = Opening(device, host, folders_of(nvme), stage, max_norm, initial_scale, chunk, update_in_backward, units, ignore, chosen)
-    runtime = _open(subject, opening, timeout_s, check)
-    _seal(subject, runtime)
+    with contextlib.ExitStack() as undo:
+        shared: Optional[Shared] = None
+        if card is not None:
+            planned = {"host": host, "folders": folders, "stage": stage, "max_norm": max_norm, "chunk": chunk, "update_in_backward": update_in_backward,
+                       "units": units, "reduce_dtype": reduce_dtype, "state_dtype": state_dtype}
+            shared = share(model, optimizer, card, step, batch, subject.computes_on, dtype, planned)
+            undo.callback(shared.take_back)
+            device = shared.choice.device_bytes
+        opening = Opening(device, host, folders, stage, max_norm, initial_scale, chunk, update_in_backward, units, ignore, chosen, shared)
+        runtime = _open(subject, opening, timeout_s, check)
+        _seal(subject, runtime)
+        undo.pop_all()
     _move(subject, runtime, units)
     return _hand_out(subject, runtime, max_skips)
 
@@ -141,6 +161,13 @@ class _Subject(NamedTuple):
     lazy: LazyValues
     computes_on: torch.device
     ignore: Sequence[nn.Module]
+
+
+def _refuse_without_card(card: Optional[Budget], device: Budget, step: Optional[Step], batch: Any) -> None:
+    if card is None and (step is not None or batch is not None):
+        raise InvalidArgument("step= and batch= say what card= is for: give card= as well, such as '24GiB', or leave them away")
+    if card is not None and device != "auto":
+        raise InvalidArgument("card= is for a whole step, and device= for chunks alone: give one of them")
 
 
 def _refuse_together(update_in_backward: bool, max_norm: float, initial_scale: Optional[float], ignore: Sequence[nn.Module]) -> None:

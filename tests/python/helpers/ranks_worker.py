@@ -28,6 +28,7 @@ torch.set_num_threads(1)
 
 import as_tensor_cases  # noqa: E402
 import budget_cases  # noqa: E402
+import card_cases  # noqa: E402
 import castor.torch as castor  # noqa: E402
 import keepers as keepers_matrix  # noqa: E402
 import ranks  # noqa: E402
@@ -920,6 +921,20 @@ def partial_weights(folder: str) -> dict[str, bool]:
     left = castor.load_weights(model, folder)
     return {"listed": left == (("1.weight", "1.bias"), ()), "loaded": torch.equal(castor.exact(model[0].weight), values.float()),
             "kept": torch.equal(castor.exact(model[1].weight), kept)}
+
+
+def card(folder: str) -> dict[str, Any]:
+    """A card that both ranks share alike, next to DDP."""
+    batch = card_cases.batch_for("llama", 4, seed=dist.get_rank())
+    model, optimizer = card_cases.made("llama", torch.float32)
+    plain, plainly = card_cases.made("llama", torch.float32)
+    whole = torch.nn.parallel.DistributedDataParallel(plain)
+    expected = card_cases.losses(whole, plainly, [batch] * 3)
+    model, optimizer = castor.wrap(model, optimizer, card="17MiB", batch=batch, host="64MiB", timeout_s=60)
+    told = card_cases.losses(model, optimizer, [batch] * 3)
+    chosen: list[Any] = [None, None]
+    dist.all_gather_object(chosen, list(model._castor.opening.card.recomputed))
+    return {"losses": told, "plain": expected, "chosen": chosen}
 
 
 def differ(folder: str) -> str:

@@ -202,6 +202,8 @@ def memory_summary(runtime: Runtime) -> str:
         f"{stats['chunks']} chunks of up to {format_size(largest)}; {stats['gathers']} gathers, "
         f"{stats['prefetched_gathers']} of them ahead; waited {stats['stall_ns'] / 1e9:.3f} s"
     )
+    if runtime.opening.card is not None:
+        lines.append(str(runtime.opening.card))
     rule = runtime.optimizer.rule
     if rule.update_bytes:
         lines.append(f"updates by the optimizer's own code, in host memory beside the budgets: {format_size(rule.update_bytes)}")

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from castor.torch._dry._known import KnownValues
 from castor.torch._dry._memory import OUTSIDE, StepMemory
 from castor.torch._dry._modules_at_work import ModulesAtWork
-from castor.torch._torch_internals import DispatchMode, fake_tensor, graph_task
+from castor.torch._torch_internals import DispatchMode, fake_tensor, flop_formulas, graph_task
 
 _PARAMETER, _GIVEN, _COUNTED, _GRADIENT = range(4)
 
@@ -95,6 +95,7 @@ class StorageCounter(DispatchMode):
         self._in_backward = False
         self._after_forward = self._logits = 0
         self._saved: Counter[str] = Counter()
+        self._flops: Counter[tuple[str, str]] = Counter()  # by moment and module
         self.modules = ModulesAtWork(model, self._returned)
         self._handles = []
         for parameter in model.parameters():
@@ -120,6 +121,7 @@ class StorageCounter(DispatchMode):
         return StepMemory(
             saved_bytes=sum(self._saved.values()), saved_by_module=dict(self._saved), peak_bytes=peak, peak_module=module, peak_moment=moment,
             after_forward_bytes=self._after_forward, gradient_bytes=self._most_gradients, logits_bytes=self._logits, curve=self._curve,
+            flops=self._flops.total(), forward_flops_by_module={module: count for (moment, module), count in self._flops.items() if moment == "forward"},
         )
 
     # Storages.
@@ -194,7 +196,11 @@ class StorageCounter(DispatchMode):
             for tensor in tensors_in(value)
         ]
         if made:  # what asks a fake tensor for its device or its sizes is no operator of the step
-            self._curve.append(("backward" if in_backward else "forward", self.modules.now(), self._alive))
+            moment, module = "backward" if in_backward else "forward", self.modules.now()
+            self._curve.append((moment, module, self._alive))
+            formula = flop_formulas.get(func.overloadpacket)
+            if formula is not None:
+                self._flops[moment, module] += formula(*args, **kwargs, out_val=result)
         return result
 
     # What autograd saves.

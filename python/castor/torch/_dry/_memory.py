@@ -38,6 +38,10 @@ class StepMemory:
     """Outputs of the model that are alive when the backward begins: saved ones, and ones that the step still holds. Scalars do not count."""
     curve: list[tuple[str, str, int]]
     """Moment, module and bytes alive, for each operator in order."""
+    flops: int
+    """Floating-point operations of matrix products, convolutions and attention, as `torch.utils.flop_counter` counts them."""
+    forward_flops_by_module: dict[str, int]
+    """Those of the forward, by the innermost module that computes."""
 
     def __repr__(self) -> str:
         lines = [

@@ -63,12 +63,19 @@ def local_ranks() -> int:
     return 1
 
 
+def host_bytes(host: Budget, device: int) -> int:
+    """What host memory may hold for one rank, beside so much of it that is the device's. Activations and the program itself need the rest."""
+    if host != "auto":
+        return _meant(host, "host")
+    spare = int(available_memory() / local_ranks() * 0.7)
+    return max(spare - min(device, spare), 1 << 20)
+
+
 class Budgets:
     """What the device and host memory may hold for one rank, in bytes."""
 
     def __init__(self, device: Budget, host: Budget, resident: int, gpu: Optional[Gpu]) -> None:
         """`resident`: what everything takes where all of it is on the device. `gpu`: None where the CPU computes."""
-        # Activations and the program itself need the rest.
         spare = int(available_memory() / local_ranks() * 0.7)
         self.device_asked: Optional[int] = None if device == "auto" else _meant(device, "device")
         self._gpu = gpu
@@ -81,8 +88,7 @@ class Budgets:
         else:
             # Nobody knows yet what activations take.
             self.device = min(resident, (gpu.room() - gpu.in_use()) // 4)
-        beside = spare if gpu is not None else spare - min(self.device, spare)
-        self.host = _meant(host, "host") if host != "auto" else max(beside, 1 << 20)
+        self.host = host_bytes(host, self.device if gpu is None else 0)
         if gpu is not None:
             _say_if_above(device, self.device_asked, gpu.room(), str(gpu.torch_device), "device")
         there = installed_memory()
