@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+from collections.abc import Callable
 from ctypes import CFUNCTYPE, c_int32, c_void_p
 from pathlib import Path
 
@@ -73,11 +74,17 @@ def in_python(words: str) -> str:
     return _NAMES.sub(lambda found: IN_PYTHON.get(found[0], found[0]), words)
 
 
+# What the ranks of a world know of an error's words, such as the hosts of the ranks that they name; the newest world is last.
+tellers: list[Callable[[str], str]] = []
+
+
 def error(code: int) -> CastorError:
     """The exception for what this thread's last call failed with."""
     words = lib.castor_last_error().decode(errors="replace")
     if words == "engine is null":
         return FailedPrecondition("the wrapped model is gone: keep it as long as its optimizer, its parameters and losses computed by it are used")
+    if tellers:
+        words = tellers[-1](words)
     failed = BY_CODE.get(code, CastorError)(in_python(words))
     if isinstance(failed, DoesNotFit):
         raises = (_castor_h.Raise * lib.castor_last_raises(None, 0))()

@@ -11,6 +11,7 @@ import logging
 import os
 import secrets
 import socket
+import sys
 import weakref
 from typing import Any, NamedTuple, Optional
 
@@ -170,12 +171,19 @@ def _end(made: _Made, why: str) -> None:
         made.gloo.close()
 
 
+def _why_the_process_ends() -> str:
+    raised = getattr(sys, "last_value", None)  # of the exception that the interpreter printed
+    return "its script is over" if raised is None else f"its script ended by {type(raised).__name__}: {str(raised)[:200]}"
+
+
 def _end_with_process() -> None:
     """Closes the engines whose models are still there, and their worlds, the last one first on all ranks."""
     for number in sorted(_made, reverse=True):
         if _made[number].process != os.getpid():
             continue  # a destructor here would wait for threads that a fork lacks
         made = _made.pop(number)
+        if made.gloo is not None:
+            made.gloo.leave(_why_the_process_ends())
         try:
             for close in list(made.world.closers):
                 close()
