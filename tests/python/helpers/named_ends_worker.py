@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
-"""A rank of a host of its own, by name, that trains till one rank ends as the arguments say (test_named_ends.py)."""
+"""A rank of a host of its own, by name, that trains till one rank ends as the arguments say (test_named_ends.py, hosts/)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import socket
+import subprocess
 import sys
 import time
 
@@ -33,6 +34,8 @@ def end(way: str) -> None:
         sys.exit(3)
     elif way == "sleep":
         time.sleep(60)
+    elif way == "cut":  # of a host that is a namespace; the rank trains on
+        subprocess.run(["ip", "link", "set", "eth0", "down"], check=True)
 
 
 def main(way: str, victim: int, timeout_s: float) -> None:

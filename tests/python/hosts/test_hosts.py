@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -13,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
-WORKER = Path(__file__).parents[1] / "helpers" / "ends_worker.py"
+HELPERS = Path(__file__).parents[1] / "helpers"
+WORKER = HELPERS / "ends_worker.py"
+TIMEOUT_S = 5
 _NEEDED = "hostname tried && mount -t tmpfs tmpfs /dev/shm && ip link set lo up && ip link add eth0 type veth peer name eth1"
 _BEGIN = """
 hostname {name}
@@ -51,12 +54,12 @@ def hosts(tmp_path: Path) -> Iterator[list[int]]:
             holder.wait()
 
 
-@pytest.mark.parametrize("ways", [("wraps",), ("live", "destroy", "trains on")], ids=" ".join)
-def test_hosts_that_know_themselves_as_loopback_train_and_end_with_0(ways: tuple[str, ...], hosts: list[int]) -> None:
+def _end(hosts: list[int], *worker: str) -> tuple[list[int], list[str]]:
+    """Exit statuses of one rank on each host, and what they printed."""
     said = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "10.78.0.1", "MASTER_PORT": "29500", "OMP_NUM_THREADS": "1"}
     ranks = [
-        subprocess.Popen(["nsenter", "-t", str(holder), "--net", "--uts", "--mount", sys.executable, str(WORKER), *ways],
-                         env={**os.environ, **said, "RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        subprocess.Popen(["nsenter", "-t", str(holder), "--net", "--uts", "--mount", sys.executable, *worker], env={**os.environ, **said, "RANK": str(rank)},
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for rank, holder in enumerate(hosts)
     ]
     try:
@@ -64,4 +67,21 @@ def test_hosts_that_know_themselves_as_loopback_train_and_end_with_0(ways: tuple
     finally:
         for rank in ranks:
             rank.kill()
-    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(words)
+    return [rank.returncode for rank in ranks], words
+
+
+@pytest.mark.parametrize("ways", [("wraps",), ("live", "destroy", "trains on")], ids=" ".join)
+def test_hosts_that_know_themselves_as_loopback_train_and_end_with_0(ways: tuple[str, ...], hosts: list[int]) -> None:
+    statuses, words = _end(hosts, str(WORKER), *ways)
+    assert statuses == [0, 0], "\n".join(words)
+
+
+@pytest.mark.parametrize("cut", [0, 1])
+def test_ranks_of_hosts_that_are_cut_off_name_each_other(cut: int, hosts: list[int]) -> None:
+    _, words = _end(hosts, str(HELPERS / "named_ends_worker.py"), "cut", str(cut), str(TIMEOUT_S))
+    said = [[json.loads(line) for line in of_rank.splitlines() if line.startswith('{"')] for of_rank in words]
+    ended = said[cut][0]["ends"]
+    for rank, lines in enumerate(said):
+        caught = lines[-1]
+        assert f"rank {1 - rank} on host node{1 - rank}" in caught["words"], words[rank]
+        assert caught["caught"] - ended <= TIMEOUT_S + 5, (caught["caught"] - ended, words[rank])

@@ -54,8 +54,12 @@ class Gloo:
         self._timeout_s = timeout_s
         self._calling = threading.Lock()
         self._presence = self._present()
-        with self._call("connection"):
-            self._group: Any = _torch_internals.gloo_group(self._store, self.rank, self.size, datetime.timedelta(seconds=timeout_s))
+        try:
+            with self._call("connection"):
+                self._group: Any = _torch_internals.gloo_group(self._store, self.rank, self.size, datetime.timedelta(seconds=timeout_s))
+        except Exception:
+            self.close()
+            raise
         if self._presence is not None:
             self._presence.meet()
         _abi.tellers.append(self.tell)

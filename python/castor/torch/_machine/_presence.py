@@ -101,7 +101,7 @@ class Presence:
                 failed = (str(error) or type(error).__name__).splitlines()[0]
                 log.debug("castor: the store does not answer: %s", failed)
                 with self._lock:
-                    self._failed = failed
+                    self._failed = "" if "timeout" in failed else failed  # a slow store may answer the next time
                     self._beaten.notify_all()
             else:
                 self._note(heard)
@@ -141,11 +141,13 @@ class Presence:
             if other == self._rank:
                 continue
             silent = self._heard - sign.seen
+            if sign.left and sign.lost:
+                continue  # the rank left because of another one
             if sign.left:
                 left.append(f"{self._place(other)} has left: {sign.left}")
             elif silent >= silent_s:
-                silent_ones.append(f"{self._place(other)} has not answered for {time.monotonic() - sign.seen:.0f} s ({self._last(sign)}): the rank died, hangs, or its "
-                                   "host is cut off")
+                silence = f"{time.monotonic() - sign.seen:.0f} s ({self._last(sign)})"
+                silent_ones.append(f"{self._place(other)} has not answered for {silence}: the rank died, hangs, or its host is cut off")
         return silent_ones + left
 
     def _told(self) -> list[str]:
@@ -157,11 +159,11 @@ class Presence:
         waited = time.monotonic() - self._heard
         if not (self._failed or waited >= _SILENT_S):
             return []
-        why = f" ({self._failed})" if self._failed else ""
+        why = f"is gone ({self._failed})" if self._failed else f"has not answered for {waited:.0f} s"
         if self._rank == 0:
-            return [f"the store of torch.distributed, which the launcher serves, has not answered for {waited:.0f} s{why}: the launcher ended or hangs"]
-        return [f"{self._place(0)} is not reachable: the store of torch.distributed there has not answered for {waited:.0f} s{why}; {self._last(self._signs[0])}. "
-                "The process died or hangs, or a host is cut off"]
+            return [f"the store of torch.distributed, which the launcher serves, {why}: the launcher ended or hangs"]
+        return [f"{self._place(0)} is not reachable: the store of torch.distributed there {why}; {self._last(self._signs[0])}. The process died "
+                "or hangs, or a host is cut off"]
 
     def _apart(self) -> list[str]:
         """The ranks that answer, and are not in this rank's call. REQUIRES: the lock."""
@@ -171,16 +173,20 @@ class Presence:
 
     def explain(self, failed: str, until: float) -> str:
         """Who is gone, where a call `failed`; waits till the signs show the ranks, and not beyond `until`, of time.monotonic."""
+        if os.getpid() != self._pid:
+            return failed  # a fork has no thread that listens
         self._hurry()
         found: list[str] = []
         while not found and time.monotonic() < until:
             self._await_beat(until)
             with self._lock:
-                found = self._findings(_SILENT_S) or self._told() or self._store_is_gone() and (self._findings(2 * _BEAT_S) or self._store_is_gone())
+                gone = self._store_is_gone()
+                # Rank 0 may have ended since, by the same failure.
+                found = self._findings(2 * _BEAT_S if gone else _SILENT_S) or self._told() or gone
         with self._lock:
-            found = found or self._findings(2 * _BEAT_S) or self._apart()
-            names = "; ".join(found[:_MOST_NAMED]) or "all ranks answer, so the network between two hosts is cut or slow"
+            found = found or self._findings(2 * _BEAT_S)
             self._mine.lost = "; ".join(found[:_MOST_NAMED])
+            names = "; ".join((found or self._apart())[:_MOST_NAMED]) or "all ranks answer, so the network between two hosts is cut or slow"
         self._wake.set()
         return f"{names}. Read the output of the named ranks ({failed})"
 
@@ -199,7 +205,7 @@ class Presence:
     def with_hosts(self, words: str) -> str:
         """An error's words, with the hosts of the ranks that the words name, and why these ranks left."""
         if os.getpid() != self._pid:
-            return words  # a fork has no thread that listens
+            return words
         named = sorted({other for listed in _RANKS.findall(words) for other in _numbers(listed) if other != self._rank and other < len(self._signs)})
         named = [other for other in named if f"rank {other} on host" not in words][:_MOST_NAMED]
         if not named:

@@ -63,7 +63,12 @@ def make_world(timeout_s: float, device: torch.device) -> World:
     if meeting is not None:
         return _noted(World(timeout_s=timeout_s, meeting=meeting, ranks_of_cores=sharing))
     group = Gloo(f"castor gloo {next(_turns)}", timeout_s)
-    return _noted(World(timeout_s=timeout_s, collectives=group, ranks_of_cores=sharing), group)
+    try:
+        world = World(timeout_s=timeout_s, collectives=group, ranks_of_cores=sharing)
+    except BaseException:
+        group.close()
+        raise
+    return _noted(world, group)
 
 
 def _noted(world: World, gloo: Optional[Gloo] = None) -> World:
