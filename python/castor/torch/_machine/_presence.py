@@ -71,7 +71,7 @@ class Presence:
         self._hasty_until = now
         self._explained = ("", "")  # the last words, and what they became
         self._wake, self._beaten = threading.Event(), threading.Condition(self._lock)
-        self._store = store.clone()
+        self._store: Any = store.clone()
         self._store.set_timeout(datetime.timedelta(seconds=_ANSWER_S))
         self._keys = [f"sign {other}" for other in range(size)]
         self._store.set(self._keys[rank], self._mine.words())
@@ -232,3 +232,5 @@ class Presence:
         self._over = True
         self._wake.set()
         self._thread.join(_ANSWER_S + 0.5)
+        if not self._thread.is_alive():
+            self._store = None  # closes the connection
