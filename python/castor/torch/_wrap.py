@@ -141,7 +141,7 @@ def wrap(
                        "units": units, "reduce_dtype": reduce_dtype, "state_dtype": state_dtype}
             shared = share(model, optimizer, card, step, batch, subject.computes_on, dtype, planned)
             undo.callback(shared.take_back)
-            device = shared.choice.device_bytes
+            device, host = shared.choice.device_bytes, shared.host_bytes
         opening = Opening(device, host, folders, stage, max_norm, initial_scale, chunk, update_in_backward, units, ignore, chosen, shared)
         runtime = _open(subject, opening, timeout_s, check)
         _seal(subject, runtime)

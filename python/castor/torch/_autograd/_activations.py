@@ -16,12 +16,12 @@ from typing import Any, NamedTuple, Optional, Union
 
 import torch
 from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from castor import _abi
 from castor._abi import check, lib
 from castor.errors import CastorError
 from castor.sizes import format_size, parse_size
+from castor.torch._torch_internals import fake_tensor
 
 _AHEAD = 2  # storages that are copied back before they are asked for
 _PAGE = 4096
@@ -60,8 +60,19 @@ class _Arena:
         lib.castor_pinned_arena_destroy(self._handle)
 
 
+def _bytes_at(address: int, size: int) -> Tensor:
+    return torch.frombuffer((ctypes.c_byte * size).from_address(address), dtype=torch.uint8)
+
+
 class HostMover:
     """The twin of a GPU's streams: copies are done when they return."""
+
+    def arena(self, budget: int) -> Any:
+        return _Arena(budget, self)
+
+    def place(self, address: int, size: int) -> Tensor:
+        """What is at an address of the arena's."""
+        return _bytes_at(address, size)
 
     def register(self, address: int, size: int) -> None:
         """Devices may copy from and to this memory."""
@@ -90,6 +101,12 @@ class _GpuMover:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._out, self._in = torch.cuda.Stream(device), torch.cuda.Stream(device)
+
+    def arena(self, budget: int) -> Any:
+        return _Arena(budget, self)
+
+    def place(self, address: int, size: int) -> Tensor:
+        return _bytes_at(address, size)
 
     def register(self, address: int, size: int) -> None:
         with torch.cuda.device(self._device):  # else a context on another GPU is made
@@ -137,10 +154,10 @@ def mover_of(device: torch.device) -> Any:
 class _Storage:
     """A storage's bytes on the host."""
 
-    def __init__(self, owner: offload_activations, mover: Any, arena: _Arena, address: int, source: Tensor, before: Optional[_Storage]) -> None:
+    def __init__(self, owner: offload_activations, mover: Any, arena: Any, address: int, source: Tensor, before: Optional[_Storage]) -> None:
         self._owner, self._mover, self._arena, self._address = owner, mover, arena, address
         self.size = source.numel()
-        self._place = torch.frombuffer((ctypes.c_byte * self.size).from_address(address), dtype=torch.uint8)
+        self._place = mover.place(address, self.size)
         self._saved = self._over = mover.save(source, self._place)
         self._loaded: Optional[tuple[Tensor, Any]] = None
         self.before = None if before is None else weakref.ref(before)
@@ -199,6 +216,8 @@ class _Saved(NamedTuple):
 
 
 def _counter_of(tensor: Tensor) -> Tensor:
+    if isinstance(tensor, fake_tensor):
+        return torch.empty(0, device="meta")  # a fake tensor's detached one keeps the storage
     counter = tensor.detach()
     counter.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     return counter
@@ -220,14 +239,16 @@ class offload_activations:
       least: smaller storages stay on the GPU.
     """
 
+    _kinds: tuple[type, ...] = (Tensor,)  # of tensors that are moved
+
     def __init__(self, budget: Union[int, str], least: Union[int, str] = "64KiB") -> None:
         self._budget = parse_size(budget, "budget")
         self._least = parse_size(least, "least")
         self._movers: dict[torch.device, Any] = {}
-        self._arena: Optional[_Arena] = None
-        self._known: dict[int, tuple[StorageWeakRef, int, weakref.ref[_Storage]]] = {}  # by address on the device
+        self._arena: Any = None
+        self._known: dict[int, tuple[weakref.ref[Any], int, weakref.ref[_Storage]]] = {}  # by the identity of a storage, while that is there
         self._last: Optional[weakref.ref[_Storage]] = None
-        self._waiting: deque[tuple[_Arena, int, Any, Any]] = deque()  # buffers that a copy still reads
+        self._waiting: deque[tuple[Any, int, Any, Any]] = deque()  # buffers that a copy still reads
         self._hooks: list[Any] = []
         self.saved_bytes = self.peak_bytes = self.refused_bytes = 0  # on the host now, at most, and what found no room so far
 
@@ -245,7 +266,7 @@ class offload_activations:
         if found is None:
             return Kept(tensor, tensor._version)
         found.wanted += 1
-        return _Saved(found, tensor.dtype, tensor.size(), tensor.stride(), tensor.storage_offset(), _counter_of(tensor), tensor._version)
+        return _Saved(found, tensor.dtype, tensor.size(), tensor.stride(), tensor.storage_offset(), (counter := _counter_of(tensor)), counter._version)
 
     def unpack(self, kept: Any) -> Tensor:
         if type(kept) is Kept:
@@ -260,13 +281,23 @@ class offload_activations:
                 break
             one.load()
             ahead = one.before
+        return self._over(loaded, kept)
+
+    def _over(self, loaded: Tensor, kept: _Saved) -> Tensor:
+        """What was saved, over bytes that were copied back."""
         return torch.empty(0, dtype=kept.dtype, device=loaded.device).set_(loaded.untyped_storage(), kept.offset, kept.size, kept.stride)
 
+    def _bytes_of(self, storage: Any, device: torch.device) -> Tensor:
+        return torch.empty(0, dtype=torch.uint8, device=device).set_(storage)
+
+    def _mover_for(self, device: torch.device) -> Any:
+        return mover_of(device)
+
     def _storage_of(self, tensor: Tensor) -> Optional[_Storage]:
-        if type(tensor) is not Tensor or tensor.layout is not torch.strided or tensor.device.type == "meta":
+        if type(tensor) not in self._kinds or tensor.layout is not torch.strided or tensor.device.type == "meta":
             return None
         if tensor.device not in self._movers:
-            self._movers[tensor.device] = mover_of(tensor.device)
+            self._movers[tensor.device] = self._mover_for(tensor.device)
         mover = self._movers[tensor.device]
         storage = tensor.untyped_storage()
         size = storage.nbytes()
@@ -274,28 +305,26 @@ class offload_activations:
             return None  # a chunk's memory goes to others when its lease ends, which knows nothing of a copy on another stream
         if not storage.resizable():
             return None  # memory of DLPack, numpy and other processes: its owner may free it before the copy, which torch's allocator does not
-        address = storage.data_ptr()
-        known = self._known.get(address)
-        if known is not None and not known[0].expired() and known[1] == tensor._version:
+        known = self._known.get(id(storage))
+        if known is not None and known[0]() is storage and known[1] == tensor._version:
             found = known[2]()
             if found is not None:
                 return found
         if self._arena is None:
-            self._arena = _Arena(self._budget, mover)
+            self._arena = mover.arena(self._budget)
         self._free_those_over()
         place = self._arena.take(size)
         if place is None:
             self.refused_bytes += size
             return None
-        source = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
-        made = _Storage(self, mover, self._arena, place, source, None if self._last is None else self._last())
-        self._known[address] = (StorageWeakRef(storage), tensor._version, weakref.ref(made))
+        made = _Storage(self, mover, self._arena, place, self._bytes_of(storage, tensor.device), None if self._last is None else self._last())
+        self._known[id(storage)] = (weakref.ref(storage), tensor._version, weakref.ref(made))
         self._last = weakref.ref(made)
         self.saved_bytes += size
         self.peak_bytes = max(self.peak_bytes, self.saved_bytes)
         return made
 
-    def _give_back(self, arena: _Arena, address: int, size: int, mover: Any, event: Any) -> None:
+    def _give_back(self, arena: Any, address: int, size: int, mover: Any, event: Any) -> None:
         self.saved_bytes -= size
         self._waiting.append((arena, address, mover, event))
         self._free_those_over()
@@ -312,4 +341,4 @@ class offload_activations:
             else:
                 self._waiting.append((arena, address, mover, event))
         if len(self._known) > 4096:
-            self._known = {address: known for address, known in self._known.items() if not known[0].expired()}
+            self._known = {storage: known for storage, known in self._known.items() if known[0]() is not None}

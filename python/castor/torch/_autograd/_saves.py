@@ -70,7 +70,8 @@ class _Other(NamedTuple):
     kept: Any
 
 
-def _is_of_checkpointing(hooks: Any) -> bool:
+def is_of_checkpointing(hooks: Any) -> bool:
+    """Whether hooks on saved tensors are those of a forward that runs again."""
     return hooks is not None and "checkpoint" in getattr(hooks[0], "__module__", "")
 
 
@@ -90,7 +91,7 @@ class SavedTensors:
             return  # parameters stay where they are
         if inside_transform() is not None:
             return  # torch.func takes no hooks, and what it saves holds leases
-        if _is_of_checkpointing(outer):
+        if is_of_checkpointing(outer):
             return  # checkpointing counts what is saved, and its own storages hold leases
         self._outer = outer
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._packer(outer), self._unpack)

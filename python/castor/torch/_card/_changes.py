@@ -18,12 +18,13 @@ from castor.torch._dry._fakes import fake_batch, tensors_of_batch
 _FLAGS = {"--device-budget": "card", "--host-budget": "host", "--nvme": "nvme"}
 
 
-def changes_for(batch: Any, refused: Plan, fits: Callable[[Any], bool]) -> list[str]:
+def changes_for(batch: Any, refused: Plan, fits: Callable[[Any], bool], beside: int) -> list[str]:
     """In words of `castor.wrap`.
 
     Args:
       refused: the plan that does not fit.
       fits: whether the step of a smaller batch does.
+      beside: bytes of the host's budget that are not the plan's.
     """
     asked = _values_of(refused.command)
     changes = []
@@ -31,7 +32,7 @@ def changes_for(batch: Any, refused: Plan, fits: Callable[[Any], bool]) -> list[
         differs = [(flag, value) for flag, value in _values_of(change.command).items() if asked.get(flag) != value]
         if len(differs) == 1 and differs[0][0] in _FLAGS:
             flag, value = differs[0]
-            size = format_size(parse_size(value, flag))
+            size = format_size(parse_size(value, flag) + (beside if flag == "--host-budget" else 0))
             changes.append(f"a drive with {size} for nvme=" if flag == "--nvme" else f"{_FLAGS[flag]}={size!r}")
     for dim, of_what in ((0, "sequences or samples"), (1, "tokens")):
         length = _length(batch, dim)

@@ -4,10 +4,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Optional, Union
 
 import torch
@@ -17,7 +18,8 @@ from torch import Tensor, nn
 from castor.errors import InvalidArgument
 from castor.sizes import format_size, parse_size
 from castor.torch._card._blocks import Block, blocks_of, recompute
-from castor.torch._card._choice import Asked, CardChoice, choose
+from castor.torch._card._choice import Asked, CardChoice, choose, with_gaps
+from castor.torch._card._moving import Moved, move
 from castor.torch._card._rates import Rates, measured
 from castor.torch._dry._step import Step
 from castor.torch._machine._budgets import host_bytes, local_ranks
@@ -32,6 +34,8 @@ class Shared(NamedTuple):
     """A card that `share` has shared."""
 
     choice: CardChoice
+    host_bytes: int
+    """For chunks."""
     recomputed: list[nn.Module]
     take_back: Callable[[], None]
     """Has the model as it was."""
@@ -57,19 +61,27 @@ def share(model: nn.Module, optimizer: Any, card: Union[int, str], step: Optiona
     rates = measured(device, dtype or next(model.parameters()).dtype)
     if several:
         rates = Rates(*_of_first(list(rates)))
-    asked = Asked(model, optimizer, step or _loss_of_model, batch, size, device, dtype, _planned(told, device, size, dtype), rates)
-    choice, blocks = choose(asked)
+    on_host = host_bytes(told["host"], 0 if device.type == "cuda" else size)
+    asked = Asked(model, optimizer, step or _loss_of_model, batch, size, on_host, device, dtype, _planned(told, dtype), rates)
+    choice, recomputed, moved = choose(asked)
     if several:
-        choice, blocks = _agreed(asked, choice)
+        choice, recomputed, moved = _agreed(asked, choice)
     log.info("castor: %s", choice)
-    return Shared(choice, [block.module for block in blocks], recompute(blocks))
+    undo = [recompute(recomputed)]
+    if moved:
+        undo.append(move(moved, Moved(choice.moved_bytes)))
+
+    def take_back() -> None:
+        for one in reversed(undo):
+            one()
+
+    return Shared(choice, on_host - choice.moved_bytes, [block.module for block in recomputed], take_back)
 
 
-def _planned(told: Mapping[str, Any], device: torch.device, card: int, dtype: Optional[torch.dtype]) -> dict[str, Any]:
+def _planned(told: Mapping[str, Any], dtype: Optional[torch.dtype]) -> dict[str, Any]:
     """The same as options of `castor.plan`."""
     world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-    made: dict[str, Any] = {"world": world, "stage": told["stage"], "clip": told["max_norm"], "units": told["units"],
-                            "host_budget": host_bytes(told["host"], 0 if device.type == "cuda" else card)}
+    made: dict[str, Any] = {"world": world, "stage": told["stage"], "clip": told["max_norm"], "units": told["units"]}
     if told["folders"]:
         made["nvme"] = min(shutil.disk_usage(folder).free for folder in told["folders"]) // local_ranks()
     if dtype is not None:
@@ -100,14 +112,17 @@ def _of_first(said: Any) -> Any:
     return json.loads(said_by_all(json.dumps(said))[0])
 
 
-def _agreed(asked: Asked, mine: CardChoice) -> tuple[CardChoice, Sequence[Block]]:
-    """Rank 0's blocks compute again on all ranks, whose gathers are then alike, and the rank with the least room says how much chunks get."""
-    names = _of_first(mine.recomputed)
+def _agreed(asked: Asked, mine: CardChoice) -> tuple[CardChoice, list[Block], list[Block]]:
+    """Rank 0's blocks are those of all ranks, whose gathers are then alike, and the rank with the least room says how much chunks get."""
+    again, away = _of_first([mine.recomputed, mine.moved])
     by_name = {block.name: block for block in blocks_of(asked.model)}
-    blocks = [by_name[name] for name in names]
-    size = mine.step_bytes if tuple(names) == mine.recomputed else asked.memory(blocks).peak_bytes
-    least = min(int(said) for said in said_by_all(str(asked.card_bytes - size)))
+    recomputed, moved = [by_name[name] for name in again], [by_name[name] for name in away]
+    made = mine
+    if (tuple(again), tuple(away)) != (mine.recomputed, mine.moved):
+        memory, on_host = asked.needs(recomputed, moved)
+        made = dataclasses.replace(mine, recomputed=tuple(again), moved=tuple(away), step_bytes=memory.peak_bytes, moved_bytes=with_gaps(on_host))
+    least = min(int(said) for said in said_by_all(str(asked.card_bytes - made.step_bytes)))
     if least <= 0:
         raise InvalidArgument(f"ranks have batches of different sizes, and a step of some rank takes {format_size(-least)} more than its card= has: give all "
                               "ranks batches of one shape")
-    return CardChoice(asked.card_bytes, size, least, tuple(names), mine.blocks, mine.options), blocks
+    return dataclasses.replace(made, device_bytes=least), recomputed, moved
