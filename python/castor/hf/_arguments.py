@@ -5,24 +5,15 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import inspect
 import json
 import os
 from collections.abc import Mapping
 from typing import Any, Optional, Union
 
-import torch
-
 from castor.errors import InvalidArgument
-from castor.sizes import parse_size
-from castor.torch._wrap import wrap
+from castor.torch._arguments import checked_of_wrap
 
-_OF_WRAP = tuple(name for name, one in inspect.signature(wrap).parameters.items() if one.kind is inspect.Parameter.KEYWORD_ONLY)
 _OF_TRAINER = ("frozen", "optimizer_file")
-_SIZES = ("device", "host", "chunk")
-_TYPES = ("dtype", "buffer_dtype", "reduce_dtype", "state_dtype")
-_MODULES = ("units", "ignore")
 
 
 def checked(castor: Mapping[str, Any], of_trainer: bool = True) -> dict[str, Any]:
@@ -33,24 +24,11 @@ def checked(castor: Mapping[str, Any], of_trainer: bool = True) -> dict[str, Any
       of_trainer: ``frozen`` and ``optimizer_file`` may be among them.
 
     Raises:
-      InvalidArgument: an unknown key, with the nearest one; a size that is none; a type or a module by a name that says nothing.
+      InvalidArgument: an argument that `checked_of_wrap` refuses.
     """
-    known = (*_OF_WRAP, *(_OF_TRAINER if of_trainer else ()))
-    made = dict(castor)
-    for key, value in made.items():
-        if key not in known:
-            nearest = difflib.get_close_matches(str(key), known, 1, 0.0)[0]
-            raise InvalidArgument(f"castor= has the unknown key {key!r}: the nearest one is {nearest!r}; the keys are {', '.join(known)}")
-        if key in _SIZES and value not in ("auto", None):
-            parse_size(value, f"castor= has a {key} that")
-        if key in _TYPES and isinstance(value, str):
-            made[key] = getattr(torch, value.removeprefix("torch."), None)
-            if not isinstance(made[key], torch.dtype):
-                raise InvalidArgument(f"castor= has {key} {value!r}: give a name of torch's types, such as 'bfloat16'")
-        if key in _MODULES and any(isinstance(one, str) for one in value):
-            raise InvalidArgument(f"castor= has names in {key}, which takes modules: give them in the script, beside what the command line says")
-        if key == "frozen" and value is not None:
-            made[key] = checked(value, of_trainer=False)
+    made = checked_of_wrap(castor, "castor=", _OF_TRAINER if of_trainer else ())
+    if made.get("frozen") is not None:
+        made["frozen"] = checked(made["frozen"], of_trainer=False)
     return made
 
 
