@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
-"""Arguments of `CastorStrategy`: those of `castor.wrap`, by name, from a script or from a file of LightningCLI."""
+"""Arguments of `CastorStrategy` and `CastorFabricStrategy`: those of `castor.wrap`, by name, from a script or from a file of LightningCLI."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from castor.errors import InvalidArgument
 
 lightning = pytest.importorskip("lightning", reason="lightning is not installed")
 
-from castor.lightning import CastorStrategy  # noqa: E402
+from castor.lightning import CastorFabricStrategy, CastorStrategy  # noqa: E402
 
 
 class Module(lightning.LightningModule):
@@ -39,9 +39,10 @@ def options_of(function: Any) -> dict[str, Any]:
     return {name: one.default for name, one in inspect.signature(function).parameters.items() if one.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
-def test_each_option_of_wrap_is_a_named_parameter_with_its_default() -> None:
-    assert options_of(CastorStrategy) == options_of(castor.wrap)
-    assert {"device", "host", "nvme", "max_norm"} <= options_of(CastorStrategy).keys()
+@pytest.mark.parametrize("strategy", [CastorStrategy, CastorFabricStrategy])
+def test_each_option_of_wrap_is_a_named_parameter_with_its_default(strategy: Any) -> None:
+    assert options_of(strategy) == options_of(castor.wrap)
+    assert {"device", "host", "nvme", "max_norm"} <= options_of(strategy).keys()
 
 
 @pytest.mark.parametrize(("given", "words"), [

@@ -1,35 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
-"""Castor as a strategy of Lightning.
-
-    from castor.lightning import CastorStrategy
-    trainer = Trainer(accelerator="cpu", devices=2, strategy=CastorStrategy(device="8GiB", nvme="/scratch"))
-
-In a file for LightningCLI:
-
-    strategy: {class_path: castor.lightning.CastorStrategy, init_args: {device: 8GiB, dtype: bfloat16}}
-
-Importing this module registers ``castor_stage_1`` to ``castor_stage_3`` too: ``Trainer(strategy="castor_stage_3")``.
-"""
+"""Castor as a strategy of Lightning's Trainer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Optional, Union
+from typing import Any
 
-import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.strategies import DDPStrategy, StrategyRegistry
 from lightning.pytorch.trainer.states import TrainerFn
 
 from castor.errors import FailedPrecondition, InvalidArgument
-from castor.torch._arguments import OF_WRAP, checked_of_wrap
-from castor.torch._dry._step import Step
-from castor.torch._machine._budgets import Budget
+from castor.lightning._options import OptionsOfWrap
 from castor.torch._wrap import wrap
 
 
-class CastorStrategy(DDPStrategy):
+class CastorStrategy(OptionsOfWrap, DDPStrategy):
     """Ranks as with DDP, whose place Castor takes: parameters, gradients and optimizer states live in chunks.
 
     Args:
@@ -44,39 +30,8 @@ class CastorStrategy(DDPStrategy):
 
     strategy_name = "castor"
 
-    def __init__(
-        self,
-        *,
-        device: Budget = "auto",
-        card: Optional[Budget] = None,
-        step: Optional[Step] = None,
-        batch: Any = None,
-        host: Budget = "auto",
-        nvme: Union[str, Sequence[str], None] = None,
-        stage: int = 3,
-        dtype: Union[str, torch.dtype, None] = None,
-        keep_fp32: Sequence[str] = (),
-        buffer_dtype: Union[str, torch.dtype, None] = None,
-        reduce_dtype: Union[str, torch.dtype, None] = None,
-        state_dtype: Union[str, torch.dtype, None] = None,
-        max_norm: float = 0.0,
-        initial_scale: Optional[float] = None,
-        max_skips: int = 100,
-        check: bool = False,
-        update_in_backward: bool = False,
-        chunk: Optional[Union[int, str]] = None,
-        policy: str = "auto",
-        place: Optional[Mapping[str, Union[str, Mapping[str, str]]]] = None,
-        units: Sequence[Union[torch.nn.Module, type]] = (),
-        ignore: Sequence[torch.nn.Module] = (),
-        on: Union[str, torch.device, None] = None,
-        timeout_s: float = 120.0,
-        config: Optional[dict[str, Any]] = None,
-        **unknown: Any,
-    ) -> None:
-        given = locals()
-        self._wrap_arguments = checked_of_wrap({name: given[name] for name in OF_WRAP} | unknown, "CastorStrategy")
-        super().__init__(process_group_backend="cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+    def __repr__(self) -> str:
+        return "<CastorStrategy, for lightning.pytorch.Trainer: Fabric takes castor.lightning.CastorFabricStrategy>"
 
     def setup(self, trainer: Trainer) -> None:
         if self.world_size == 1:
@@ -97,7 +52,7 @@ class CastorStrategy(DDPStrategy):
         if len(self.optimizers) != 1:
             raise InvalidArgument(f"the module configures {len(self.optimizers)} optimizers, and Castor trains with one: put them into groups of one")
         assert self.lightning_module is not None
-        _, optimizer = wrap(self.lightning_module, self.optimizers[0], **(self._wrap_arguments | {"on": self._wrap_arguments["on"] or self.root_device}))
+        _, optimizer = wrap(self.lightning_module, self.optimizers[0], **self.arguments_on(self.root_device))
         self.optimizers = [optimizer]
         for config in self.lr_scheduler_configs:
             config.scheduler.optimizer = optimizer
