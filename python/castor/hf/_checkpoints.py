@@ -9,10 +9,12 @@ import os
 from typing import Any, Optional
 
 import torch
+import transformers
 
 from castor.errors import InvalidArgument
 from castor.torch._checkpoints._on_disk import on_disk
 from castor.torch._checkpoints._state import load, save
+from castor.torch._checkpoints._weight_files import places_of
 from castor.torch._optimizer import CastorOptimizer
 from castor.torch._optimizers._fused import Fused
 
@@ -71,6 +73,20 @@ def load_states(checkpoint: str, model: Any, optimizer: CastorOptimizer, schedul
         refuse(checkpoint, _why_not_taken(states, optimizer))
         optimizer.load_state_dict(states)
     scheduler.load_state_dict(torch.load(os.path.join(checkpoint, SCHEDULER), weights_only=True))
+
+
+def take_renamed_weights(checkpoint: str, model: Any) -> None:
+    """Takes the weights of a plain Trainer's checkpoint whose files have other names than the model, as those of a Mixtral's experts.
+
+    Such a Trainer reads files by the model's names, and leaves the rest of the model as it was. ``from_pretrained`` knows both names; its copy of the
+    model is in host memory for that time. All ranks call it.
+    """
+    if not isinstance(model, transformers.PreTrainedModel) or os.path.isdir(os.path.join(checkpoint, STATES)):
+        return
+    found = places_of(checkpoint).keys()
+    known = {name for name, _ in (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))}
+    if {name for name, _ in model.named_parameters()} - found and found - known:
+        model.load_state_dict(type(model).from_pretrained(checkpoint, dtype="auto").state_dict())
 
 
 def _why_not_taken(states: dict[str, Any], optimizer: CastorOptimizer) -> Optional[str]:

@@ -16,7 +16,7 @@ from accelerate import Accelerator
 
 from castor.errors import DoesNotFit, InvalidArgument
 from castor.hf._arguments import checked
-from castor.hf._checkpoints import STATES, load_states, refuse, save_states, why_not_resumed
+from castor.hf._checkpoints import STATES, load_states, refuse, save_states, take_renamed_weights, why_not_resumed
 from castor.hf._frozen import budgets_of_frozen, left_over, wrap_frozen
 from castor.torch._checkpoints._state import load
 from castor.torch._optimizer import CastorOptimizer
@@ -100,12 +100,14 @@ class _WithCastor:
         states = os.path.join(self.state.best_model_checkpoint or "", STATES)
         if getattr(self.model, "_castor", None) is None or not os.path.isdir(states):
             super()._load_best_model()  # type: ignore[misc]
+            take_renamed_weights(self.state.best_model_checkpoint or "", self.model)
             return
         load(states, self.model, weights_only=True)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         refuse(resume_from_checkpoint, why_not_resumed(resume_from_checkpoint))  # before weights change
         super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
+        take_renamed_weights(resume_from_checkpoint, self.model if model is None else model)
 
     def _load_optimizer_and_scheduler(self, checkpoint: Optional[str]) -> None:
         if checkpoint is not None:
