@@ -8,15 +8,18 @@
 # "gradient_clipping": 0.0, or the norm.
 #
 # Downloads both source archives from PyPI into a temporary folder, and runs the default and the reader of config keys of each.
-# Needs python3 with pip, and the network. Exit: 0 while it is so, 1 if that has changed.
+# Needs python3 with venv, and the network. Exit: 0 while it is so, 1 if that has changed.
 
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
+# pip asks the archives for their names, by setuptools and wheel.
+python3 -m venv venv
+venv/bin/pip install --quiet setuptools wheel
 
 clipping_of() {
-  python3 -m pip download --quiet --no-deps --no-build-isolation --no-binary :all: --dest . "deepspeed==$1" >/dev/null
+  venv/bin/pip download --quiet --no-deps --no-build-isolation --no-binary :all: --dest . "deepspeed==$1" >/dev/null
   tar xzf "deepspeed-$1.tar.gz"
   python3 - "deepspeed-$1/deepspeed/runtime" <<'PY'
 import ast, sys
