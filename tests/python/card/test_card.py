@@ -13,16 +13,18 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from card_cases import MODELS, Alive, batch_for, losses, made, step, tensors_in
+from card_cases import MODELS, Alive, batch_for, losses, losses_from, made, step, tensors_in
 from ranks import run
 
 import castor.torch as castor
 from castor.errors import DoesNotFit, InvalidArgument
 from castor.sizes import parse_size
+from castor.torch._card import _sharing
 from castor.torch._card._blocks import blocks_of, recompute
+from castor.torch._card._rates import Rates
 
 TYPES = [torch.float32, torch.bfloat16]
-HOST = "256MiB"
+HOST = "1GiB"
 
 
 def need(model: Any, batch: Any) -> int:
@@ -49,11 +51,31 @@ def test_a_step_stays_under_the_card_and_has_the_losses_of_the_plain_script(name
     card = int(need(model, batch) * 0.4)
     model, optimizer = castor.wrap(model, optimizer, card=card, step=step, batch=batch, host=HOST)
     choice = model._castor.opening.card
-    assert choice.recomputed and choice.step_bytes + choice.device_bytes == choice.card_bytes == card
+    assert (choice.recomputed or choice.moved) and choice.step_bytes + choice.device_bytes == choice.card_bytes == card
     assert str(choice) in model.memory_summary()
     told, peak = peak_of(model, optimizer, [batch] * 4)
     assert told == expected
     assert peak <= card
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("name", MODELS)
+def test_activations_move_where_the_link_is_cheaper_and_the_dry_step_tells_their_bytes(name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = batch_for(name, 8, 256)
+    expected = losses(*castor.wrap(*made(name, dtype)), [batch] * 3)
+    for rates, kinds in ((Rates(1e8, 1e12), {"moved"}), (Rates(1e14, 1e6), {"recomputed"})):
+        monkeypatch.setattr(_sharing, "measured", lambda device, dtype: rates)  # noqa: B023
+        model, optimizer = made(name, dtype)
+        card = int(need(model, batch) * 0.5)
+        model, optimizer = castor.wrap(model, optimizer, card=card, step=step, batch=batch, host=HOST)
+        choice = model._castor.opening.card
+        assert {kind for kind in ("moved", "recomputed") if getattr(choice, kind)} == kinds
+        with Alive(*model.buffers(), *(batch.values() if isinstance(batch, dict) else [batch])) as alive:
+            told = losses(model, optimizer, [batch])
+        # Gradients that stay with torch until the update count in the budget of chunks.
+        borrowed = sum(p.numel() * p.itemsize for p in model.parameters()) if model._castor.residents.active else 0
+        assert choice.step_bytes <= alive.peak <= choice.step_bytes + borrowed
+        assert told + losses_from(model, optimizer, [batch] * 2) == expected
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -71,7 +93,7 @@ def test_a_smaller_card_keeps_fewer_activations() -> None:
         model, optimizer = made("llama", torch.bfloat16)
         whole = need(model, batch)
         model, _ = castor.wrap(model, optimizer, card=int(whole * share), step=step, batch=batch, host=HOST)
-        chosen.append(len(model._castor.opening.card.recomputed))
+        chosen.append(len(model._castor.opening.card.recomputed) + len(model._castor.opening.card.moved))
     assert chosen == sorted(chosen) and chosen[0] < chosen[-1]
 
 

@@ -933,7 +933,7 @@ def card(folder: str) -> dict[str, Any]:
     model, optimizer = castor.wrap(model, optimizer, card="17MiB", batch=batch, host="64MiB", timeout_s=60)
     told = card_cases.losses(model, optimizer, [batch] * 3)
     chosen: list[Any] = [None, None]
-    dist.all_gather_object(chosen, list(model._castor.opening.card.recomputed))
+    dist.all_gather_object(chosen, [*model._castor.opening.card.recomputed, *model._castor.opening.card.moved])
     return {"losses": told, "plain": expected, "chosen": chosen}
 
 

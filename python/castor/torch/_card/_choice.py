@@ -91,7 +91,7 @@ class Asked:
         saver = DryMoved(1)
         undo = [recompute(recomputed), move(moved, saver)]
         try:
-            memory = dry_step(self.model, self.step, self.batch if batch is None else batch, self.device, self.dtype)
+            memory = dry_step(self.model, self.step, self.batch if batch is None else batch, self.device, self.dtype, as_wrapped=True)
         finally:
             for take_back in reversed(undo):
                 take_back()

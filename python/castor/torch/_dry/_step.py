@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from castor.errors import InvalidArgument
+from castor.torch._dry._aliases import aliased
 from castor.torch._dry._counter import OtherLeaves, StorageCounter
 from castor.torch._dry._fakes import Fakes, exchanged, fake_batch, tensors_of_batch
 from castor.torch._dry._known import KnownValues
@@ -25,7 +26,9 @@ from castor.torch._torch_internals import fake_tensors, may_be_compiled
 Step = Callable[[Any, Any], Optional[Tensor]]
 
 
-def dry_step(model: nn.Module, step: Step, batch: Any, device: Union[str, torch.device] = "cpu", dtype: Optional[torch.dtype] = None) -> StepMemory:
+def dry_step(
+    model: nn.Module, step: Step, batch: Any, device: Union[str, torch.device] = "cpu", dtype: Optional[torch.dtype] = None, *, as_wrapped: bool = False
+) -> StepMemory:
     """Bytes that one training step holds besides parameters, without memory for any tensor and without a computation.
 
     `step(model, batch)` is a forward and a loss of any shape of yours: it returns the loss, whose backward follows, or runs the backward itself. The model
@@ -35,6 +38,8 @@ def dry_step(model: nn.Module, step: Step, batch: Any, device: Union[str, torch.
     Args:
       device: ``"cpu"``, or ``"cuda"`` where torch finds a GPU: operators choose their kernels by it.
       dtype: of parameters and of floating tensors of the batch; None leaves theirs.
+      as_wrapped: modules compute with parameters as `castor.wrap` gives them where parameters come and go: the gradients of a module are alive until the
+        backward of the whole module is over.
 
     Raises:
       InvalidArgument: the step needs values of tensors, with the line that does; the model is wrapped or has parameters without shapes; `step` returns
@@ -55,7 +60,7 @@ def dry_step(model: nn.Module, step: Step, batch: Any, device: Union[str, torch.
     try:
         with (
             _random_states(), _no_collections(), _uncompiled(), known.are_shown(), values_are_named(), fake_tensors(allow_non_fake_inputs=True),
-            exchanged(model, fakes),
+            exchanged(model, fakes), aliased(model) if as_wrapped else contextlib.nullcontext(),
         ):
             return counted_step(model, step, fake_batch(batch, fakes.of), on.type, others, known)
     finally:
