@@ -48,7 +48,8 @@ class Opening:
 
     def choose_budgets(self, params: Iterable[tuple[int, torch.dtype, bool]], rule: Rule, processor: Any, optimizer: str) -> None:
         """`params`: elements, type, and whether it is frozen, of each. `optimizer`: its name. DoesNotFit where the optimizer leaves the engine nothing."""
-        budgets = Budgets(self._device, self._host, _resident_bytes(params, len(rule.states)), processor if isinstance(processor, Gpu) else None)
+        budgets = Budgets(self._device, self._host, _resident_bytes(params, len(rule.states)), processor if isinstance(processor, Gpu) else None,
+                          None if self.card is None else self.card.card_bytes)
         budgets.set_aside(rule.other_bytes, optimizer)
         self.budgets = budgets
 

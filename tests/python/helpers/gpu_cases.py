@@ -15,6 +15,8 @@ from torch import nn
 
 import castor.torch as castor
 from castor._abi import lib
+from castor.torch._card import _sharing
+from castor.torch._card._rates import Rates
 from castor.torch._machine import _device
 from castor.torch._model import Unit
 from castor.torch._parameters._leases import _Lease
@@ -158,6 +160,26 @@ def test_torch_gets_memory_back_where_it_needs_more_than_at_first(monkeypatch: p
     stats = model._castor.engine.stats()
     assert stats["device_budget_bytes"] == budget and gpu.taken <= budget
     assert "(1 times so far)" in caplog.text
+    step(model, optimizer, 3)
+    assert model._castor.opening.placement.given_back == 1
+    assert model._castor.engine.digest() == digest_after(4)
+
+
+def test_a_longer_batch_than_that_of_a_card_gets_memory_between_steps(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The card is 2 MiB of a GPU of 1 GiB."""
+    batch = torch.randint(64, (4, 16), generator=torch.Generator().manual_seed(9))
+    monkeypatch.setattr(_sharing, "measured", lambda device, dtype: Rates(1e10, 1e10))
+    model, optimizer, gpu = wrapped(card="2MiB", batch={"input_ids": batch, "labels": batch}, host="64MiB", chunk="16KiB")
+    choice = model._castor.opening.card
+    monkeypatch.setattr(FakeGpu, "activations", choice.step_bytes)
+    for number in range(2):
+        step(model, optimizer, number)
+    assert "castor" not in {record.name for record in caplog.records} and gpu.taken <= choice.device_bytes
+    longer = choice.step_bytes * 3 // 2
+    monkeypatch.setattr(FakeGpu, "activations", longer)
+    step(model, optimizer, 2)
+    assert model._castor.engine.stats()["device_budget_bytes"] == choice.card_bytes - longer * 11 // 10
+    assert "than a step of batch=" in caplog.text and "a batch= of the largest size from the start" in caplog.text
     step(model, optimizer, 3)
     assert model._castor.opening.placement.given_back == 1
     assert model._castor.engine.digest() == digest_after(4)

@@ -74,11 +74,12 @@ def host_bytes(host: Budget, device: int) -> int:
 class Budgets:
     """What the device and host memory may hold for one rank, in bytes."""
 
-    def __init__(self, device: Budget, host: Budget, resident: int, gpu: Optional[Gpu]) -> None:
-        """`resident`: what everything takes where all of it is on the device. `gpu`: None where the CPU computes."""
+    def __init__(self, device: Budget, host: Budget, resident: int, gpu: Optional[Gpu], card: Optional[int] = None) -> None:
+        """`resident`: what everything takes where all of it is on the device. `gpu`: None where the CPU computes. `card`: of torch and Castor together."""
         spare = int(available_memory() / local_ranks() * 0.7)
         self.device_asked: Optional[int] = None if device == "auto" else _meant(device, "device")
         self._gpu = gpu
+        self.card = card
         self.on_gpu = gpu is not None
         self._resident = resident
         if self.device_asked is not None:
@@ -117,6 +118,11 @@ class Budgets:
         return self._gpu is not None and self.device_asked is None
 
     @property
+    def gives_back(self) -> bool:
+        """Whether memory goes to torch between steps where torch comes to need more."""
+        return self._gpu is not None and (self.device_asked is None or self.card is not None)
+
+    @property
     def taken(self) -> int:
         """Bytes of a GPU that Castor has."""
         return self._gpu.taken if self._gpu is not None else 0
@@ -150,7 +156,7 @@ class Budgets:
         others = gpu.peak() - gpu.taken
         if lacked == 0 and others <= self._left:
             return self.device
-        room = gpu.room() * 31 // 32
+        room = gpu.room() * 31 // 32 if self.card is None else min(gpu.room() * 31 // 32, self.card)
         self._left = room - gpu.taken
         if lacked == 0 and others <= self._left:
             return self.device

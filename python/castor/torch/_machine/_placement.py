@@ -26,7 +26,7 @@ class Placement:
         self._runtime = runtime
         self._budgets = budgets
         self._placed = budgets.fits
-        self._gives = budgets.measures  # whether memory goes back to torch
+        self._gives = budgets.gives_back
         self.given_back = 0  # times
         if not budgets.fits:
             budgets.begin()
@@ -108,8 +108,9 @@ class Placement:
             log.warning("castor: torch needs more of the GPU than the first step showed, and Castor cannot do with %s: %s", format_size(wanted), error)
             return
         self.given_back += 1
-        log.warning("castor: torch needs more of the GPU than the first step showed: Castor has %s instead of %s (%d times so far). device=%r from the start saves that",
-                    format_size(wanted), format_size(budgets.device), self.given_back, format_size(wanted))
+        instead = f"device={format_size(wanted)!r}" if budgets.card is None else "a batch= of the largest size"
+        log.warning("castor: torch needs more of the GPU than %s: Castor has %s instead of %s (%d times so far). %s from the start saves that",
+                    "the first step showed" if budgets.card is None else "a step of batch=", format_size(wanted), format_size(budgets.device), self.given_back, instead)
         budgets.gave_back(wanted)
 
     def _reseal(self, device: int, host: int) -> bool:
