@@ -34,6 +34,7 @@ import keepers as keepers_matrix  # noqa: E402
 import ranks  # noqa: E402
 from castor.torch._machine import _world  # noqa: E402
 from models import PLAIN, Case  # noqa: E402
+from renamed_models import renamed, with_values  # noqa: E402
 
 CASES = {case.name: case for case in PLAIN}
 
@@ -935,6 +936,21 @@ def card(folder: str) -> dict[str, Any]:
     chosen: list[Any] = [None, None]
     dist.all_gather_object(chosen, [*model._castor.opening.card.recomputed, *model._castor.opening.card.moved])
     return {"losses": told, "plain": expected, "chosen": chosen}
+
+
+def weights_in_parts(folder: str) -> dict[str, Any]:
+    """Files with a tensor for each expert, for a model without values whose experts are together."""
+    import transformers
+
+    if dist.get_rank() == 0:
+        with_values(renamed("Mixtral")).save_pretrained(folder)
+    dist.barrier()
+    want = transformers.AutoModelForCausalLM.from_pretrained(folder).state_dict()
+    with castor.lazy_init():
+        model = renamed("Mixtral")
+    model, _ = castor.wrap(model, torch.optim.AdamW(model.parameters()), device="64MiB", host="64MiB", timeout_s=20)
+    left = castor.load_weights(model, folder)
+    return {"left": list(left), "same": all([torch.equal(castor.exact(p), want[name]) for name, p in model.named_parameters()])}
 
 
 def differ(folder: str) -> str:

@@ -80,6 +80,11 @@ def test_files_that_lack_a_layer_load_on_every_rank(tmp_path: Path) -> None:
     assert run("partial_weights", 2, tmp_path) == {"listed": True, "loaded": True, "kept": True}
 
 
+def test_experts_in_parts_load_on_every_rank_into_a_model_without_values(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    assert run("weights_in_parts", 2, tmp_path) == {"left": [[], []], "same": True}
+
+
 def test_a_checkpoint_is_resumed_at_other_numbers_of_ranks(tmp_path: Path) -> None:
     run("save", 2, tmp_path)
     digests = {run("load", ranks, tmp_path)["digest"] for ranks in (2,)}
