@@ -14,7 +14,7 @@ import torch
 
 import castor.torch as castor
 from models import gpt2
-from renamed_models import CONFIGS, renamed, with_values
+from renamed_models import renamed, with_values
 
 safetensors = pytest.importorskip("safetensors.torch")
 transformers = pytest.importorskip("transformers", minversion="5.0")
@@ -96,10 +96,20 @@ def next_layer() -> dict[str, torch.Tensor]:
     return {"model.layers.2.enorm.weight": torch.ones(4), **experts}
 
 
-def of_hub_with_next_layer(folder: Path) -> dict[str, torch.Tensor]:
-    want = saved(lambda: renamed("DeepseekV3"))(folder)
-    safetensors.save_file({**safetensors.load_file(folder / "model.safetensors"), **next_layer()}, folder / "model.safetensors")
-    return want
+def masks() -> dict[str, torch.Tensor]:
+    """What GPT-NeoX's files on the hub have of earlier forms of its attention."""
+    own = {"bias": torch.ones(1, 1, 8, 8, dtype=torch.bool), "masked_bias": torch.tensor(-1e9), "rotary_emb.inv_freq": torch.ones(2)}
+    return {f"gpt_neox.layers.0.attention.{name}": values for name, values in own.items()}
+
+
+def beside(family: str, more: dict[str, torch.Tensor]) -> Write:
+    """As on the hub, with further tensors."""
+    def write(folder: Path) -> dict[str, torch.Tensor]:
+        want = saved(lambda: renamed(family))(folder)
+        safetensors.save_file({**safetensors.load_file(folder / "model.safetensors"), **more}, folder / "model.safetensors")
+        return want
+
+    return write
 
 
 class Kind(NamedTuple):
@@ -118,9 +128,11 @@ KINDS = {
     "a language model's file under another head": Kind(saved(gpt2), classifier, "score"),
     "float64": Kind(with_more(gpt2, {}, torch.float64)),
     "further tensors in a shard": Kind(with_more(gpt2, {"stray": torch.ones(2), "h.9.attn.masked_bias": torch.ones(1)}), further=("stray", "h.9.attn.masked_bias")),
-    **{f"{family} as on the hub": Kind(saved(lambda family=family: renamed(family)), lambda family=family: renamed(family))  # type: ignore[misc]
-       for family in CONFIGS if family != "DeepseekV3"},
-    "DeepseekV3 as on the hub": Kind(of_hub_with_next_layer, lambda: renamed("DeepseekV3"), further=tuple(next_layer())),
+    "Mixtral as on the hub": Kind(saved(lambda: renamed("Mixtral")), lambda: renamed("Mixtral")),
+    "Qwen3-MoE as on the hub": Kind(saved(lambda: renamed("Qwen3Moe")), lambda: renamed("Qwen3Moe")),
+    "OLMoE as on the hub": Kind(saved(lambda: renamed("Olmoe")), lambda: renamed("Olmoe")),
+    "DeepSeek-V3 as on the hub": Kind(beside("DeepseekV3", next_layer()), lambda: renamed("DeepseekV3"), further=tuple(next_layer())),
+    "GPT-NeoX as on the hub": Kind(beside("GPTNeoX", masks()), lambda: renamed("GPTNeoX"), further=tuple(masks())),
     "Mixtral by the names of transformers 5's modules": Kind(saved(lambda: renamed("Mixtral"), save_original_format=False), lambda: renamed("Mixtral")),
     "a checkpoint of CastorTrainer's": Kind(trained_by_trainer, lambda: renamed("Mixtral")),
     "a checkpoint of castor.save's": Kind(saved_by_castor, lambda: renamed("Olmoe")),

@@ -76,6 +76,20 @@ def test_a_base_model_in_parts_goes_under_adapters_and_another_head(tmp_path: Pa
     assert all([torch.equal(castor.exact(p), want[name]) for name, p in loaded.items()])
 
 
+def test_experts_of_a_layer_that_the_model_lacks_are_listed_where_adapters_are_on_experts(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    with_values(renamed("DeepseekV3", num_hidden_layers=3)).save_pretrained(tmp_path)
+    model = peft.get_peft_model(renamed("DeepseekV3"), peft.LoraConfig(target_modules=[], target_parameters=["mlp.experts.gate_up_proj"], r=2))
+    model = wrapped(model)
+    left = castor.load_weights(model, str(tmp_path))
+    assert left.missing and all("experts" in name and "lora" in name for name in left.missing)
+    assert "model.layers.2.mlp.experts.3.up_proj.weight" in left.further and all("model.layers.2." in name for name in left.further)
+    want = dict(transformers.DeepseekV3ForCausalLM.from_pretrained(tmp_path).named_parameters())
+    loaded = {name.removeprefix("base_model.model.").replace(".base_layer", ""): p for name, p in model.named_parameters() if name not in left.missing}
+    assert loaded.keys() == {name for name in want if "layers.2." not in name}
+    assert all([torch.equal(castor.exact(p), want[name]) for name, p in loaded.items()])
+
+
 def test_parts_of_one_tensor_at_a_time_are_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_values(renamed("Qwen3Moe", num_hidden_layers=8)).save_pretrained(tmp_path)
     held, most, read = [0], [0], Place.read

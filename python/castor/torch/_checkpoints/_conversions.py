@@ -75,10 +75,13 @@ def sources_of(model: nn.Module, names: Collection[str], places: Mapping[str, Pl
       names: the model's, as the files of the model without adapters have them.
       places: the tensors of the files, by their names there.
     """
+    found = _conversion_of(model)
+    return dict(places) if found is None else _by_transformers(found, model, names, places)
+
+
+def _conversion_of(model: nn.Module) -> Conversion | None:
     found = conversion()
-    if found is None or not isinstance(model, found.Model):
-        return dict(places)
-    return _by_transformers(found, model, names, places)
+    return found if found is not None and isinstance(model, found.Model) else None
 
 
 def _by_transformers(by: Conversion, model: Any, names: Collection[str], places: Mapping[str, Place]) -> dict[str, Place | Made]:
@@ -103,13 +106,20 @@ def _by_transformers(by: Conversion, model: Any, names: Collection[str], places:
     return sources
 
 
-def refuse_parts(missing: Collection[str], further: Collection[str]) -> None:
-    """Refuses files that hold experts one by one for a model that holds them together, where transformers' conversion is not to be had."""
-    lacked = [name for name in missing if "experts" in name.split(".")]
-    parts = [name for name in further if any(word == "experts" and number.isdigit() for word, number in zip(name.split("."), name.split(".")[1:]))]
+def refuse_parts(model: nn.Module, missing: Collection[str], further: Collection[str]) -> None:
+    """Refuses files that hold experts one by one for a model that holds them together, where transformers' conversion is not to be had for the model."""
+    if _conversion_of(model) is not None:
+        return
+    lacked = [name for name in missing if "experts" in name.split(".") and not _is_of_one_expert(name)]
+    parts = [name for name in further if _is_of_one_expert(name)]
     if lacked and parts:
         raise InvalidArgument(f"the files lack {listed(lacked)}, and have {listed(parts)} instead: transformers' conversion would be needed, so give a model of "
                               "transformers' own, of version 5.24. Nothing has changed")
+
+
+def _is_of_one_expert(name: str) -> bool:
+    words = name.split(".")
+    return any(word == "experts" and number.isdigit() for word, number in zip(words, words[1:]))
 
 
 def listed(names: Collection[str]) -> str:

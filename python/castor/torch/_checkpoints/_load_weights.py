@@ -118,7 +118,7 @@ class _Found:
         self.sources: dict[Param, list[Place | Made]] = {}  # of each parameter in chunks that the files have
         self.beside: list[tuple[Tensor, Tensor]] = []  # buffers and parameters of ignored modules, and their values in the files
         self.others: list[str] = []  # the latter's names in the files
-        inner = _inner(model)
+        inner = self._inner = _inner(model)
         prefix = getattr(inner, "base_model_prefix", "")
         prefix = prefix if isinstance(prefix, str) else ""
         lacked: dict[int, str] = {}
@@ -149,7 +149,7 @@ class _Found:
 
     def check(self, folder: str) -> None:
         """Reads what is beside chunks, and refuses what does not fit."""
-        refuse_parts(self.missing, self.further)
+        refuse_parts(self._inner, self.missing, self.further)
         if not self.sources and not self._targets:
             raise InvalidArgument(f"no tensor in {folder} has a place in the model; the first there is {next(iter(self.places))}: give the files of this model, or "
                                   "rename their tensors. Nothing has changed")
