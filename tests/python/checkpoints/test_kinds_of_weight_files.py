@@ -167,3 +167,6 @@ def test_files_of_torch_that_hold_no_tensors_are_refused(tmp_path: Path) -> None
         castor.load_weights(model, str(tmp_path))
     torch.save(gpt2().state_dict(), tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=False)
     assert castor.load_weights(model, str(tmp_path)) == ((), ())
+    torch.save({name: values.to(torch.float8_e4m3fn) for name, values in gpt2().state_dict().items()}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(castor.CastorError, match="is torch.float8_e4m3fn of .* bytes, which no tensor here is made from"):
+        castor.load_weights(model, str(tmp_path))

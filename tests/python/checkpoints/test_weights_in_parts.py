@@ -119,6 +119,7 @@ def test_parts_that_do_not_make_the_tensor_change_nothing(tmp_path: Path) -> Non
         (lacks, r"model.layers.1.mlp.experts.down_proj has the shape \(3, 16, 32\) in the files and \(4, 16, 32\) in the model"),
         (whole | {odd: torch.ones(3, 5)}, "conversion of model.layers.1.block_sparse_moe.experts.0.w1.weight.* to model.layers.1.mlp.experts.gate_up_proj failed"),
         (whole | {odd: torch.ones(32, 16, dtype=torch.int32)}, f"{odd} in .* is I32"),
+        (whole | {odd: torch.ones(32, 16).to(torch.float8_e4m3fn)}, f"{odd} in .* is F8_E4M3"),
     ):
         safetensors.save_file(tensors, tmp_path / "model.safetensors")
         with pytest.raises(castor.CastorError, match=error):

@@ -47,7 +47,7 @@ class Place(NamedTuple):
     def dtype(self, floating: bool = False) -> torch.dtype:
         """Malformed where torch has no such type, or has one that is not `floating` where that is asked for."""
         dtype = _TYPES.get(self.type) if self.values is None else self.values.dtype
-        if dtype is None or self.size != math.prod(self.shape) * dtype.itemsize or (floating and not dtype.is_floating_point):
+        if dtype is None or dtype not in _TYPES.values() or self.size != math.prod(self.shape) * dtype.itemsize or (floating and not dtype.is_floating_point):
             raise Malformed(f"{self.name} in {str(self.file)!r} is {self.type} of {self.size} bytes, which no tensor here is made from")
         return dtype
 
