@@ -226,8 +226,10 @@ class ZeroEngine {
   ~ZeroEngine();
 
   // Registers a parameter, in initialization order. kF32, kBF16 and kF16; the
-  // last two get fp32 master weights. A tied parameter is registered once and
-  // its id used twice. `group`: whose hyper-parameters it has, of
+  // last two get fp32 master weights. A frozen one may be kU8: bytes of
+  // whatever a trainer has quantized, which go through Initializer, ReadParam
+  // and the digest as 0.0 to 255.0. A tied parameter is registered once and its
+  // id used twice. `group`: whose hyper-parameters it has, of
   // ZeroOptions::groups; empty: those of all. InvalidArgument where there is no
   // such group; on other ranks, Seal then fails. FailedPrecondition after Seal.
   Result<ParamId> Register(ParamSpec spec, Initializer initializer,

@@ -168,8 +168,10 @@ Status CheckTrains(const ParamSpec& spec, GradMode mode) {
       spec.dtype == DType::kF16) {
     return OkStatus();
   }
+  if (spec.dtype == DType::kU8 && !spec.trainable) return OkStatus();
   return InvalidArgument(
-      fmt::format("parameter {} is {}: the engine trains F32, BF16 and F16",
+      fmt::format("parameter {} is {}: the engine trains F32, BF16 and F16, "
+                  "and holds U8 where it is frozen",
                   spec.name, DTypeName(spec.dtype)));
 }
 

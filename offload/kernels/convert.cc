@@ -4,6 +4,7 @@
 #include "offload/kernels/convert.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -101,6 +102,10 @@ void ConvertToFloat(const void* from, DType dtype, int64_t count, float* to) {
     std::copy_n(static_cast<const float*>(from), count, to);
     return;
   }
+  if (dtype == DType::kU8) {  // frozen values alone, which are seldom converted
+    std::copy_n(static_cast<const uint8_t*>(from), count, to);
+    return;
+  }
   CASTOR_CHECK(dtype == DType::kBF16 || dtype == DType::kF16);
   const auto past = reinterpret_cast<uintptr_t>(to) % kStreamAlign;
   const bool streams = count >= kLeastStreamed;
@@ -138,6 +143,16 @@ void ConvertFromFloat(const float* from, int64_t count, DType dtype, void* to) {
     auto* low = static_cast<Float16*>(to);
     int64_t i = HWY_DYNAMIC_DISPATCH(RoundVectorsToFloat16)(from, count, low);
     for (; i < count; ++i) low[i].bits = FloatToFloat16(from[i]);
+    return;
+  }
+  if (dtype == DType::kU8) {
+    auto* bytes = static_cast<uint8_t*>(to);
+    for (int64_t i = 0; i < count; ++i) {
+      bytes[i] =
+          from[i] > 0
+              ? static_cast<uint8_t>(std::lround(std::min(from[i], 255.0F)))
+              : uint8_t{0};
+    }
     return;
   }
   CASTOR_CHECK(dtype == DType::kBF16);

@@ -258,6 +258,9 @@ TEST_F(ZeroEngineTest, FrozenMixedAndOversizeParametersTrainAlongside) {
     if (p % 4 == 1) model.params[p].dtype = DType::kBF16;
     if (p % 5 == 2) model.params[p].trainable = false;
   }
+  // Quantized by somebody else: bytes, of which one needs a chunk of its own.
+  model.params[2].dtype = model.params[12].dtype = DType::kU8;
+  model.params[12].shape = {9001};
   model.params[7].shape = {5000};  // larger than a chunk of 8 KiB
   model.params[8].shape = {40, 150};
   ToyRun run;

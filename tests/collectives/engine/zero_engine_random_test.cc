@@ -110,6 +110,7 @@ ToyModel DrawModel(Dice& dice) {
       spec.dtype = dtype == DType::kF32 ? DType::kBF16 : DType::kF32;
     }
     spec.trainable = !(freezes && dice.OneIn(3));
+    if (!spec.trainable && dice.OneIn(3)) spec.dtype = DType::kU8;
     switch (dice.Between(0, 9)) {
       case 0:
         spec.shape = {3, 0};

@@ -3,10 +3,14 @@
 
 #include "offload/kernels/convert.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <cstdint>
+#include <vector>
 
 #include "offload/kernels/numbers/bfloat16.h"
 #include "offload/kernels/numbers/float16.h"
@@ -154,6 +158,24 @@ TEST(ConvertDeathTest, RefusesOtherTypes) {
   uint16_t low = 0;
   EXPECT_DEATH(ConvertToFloat(&low, DType::kI16, 1, &value), "kF16");
   EXPECT_DEATH(ConvertFromFloat(&value, 1, DType::kI16, &low), "kBF16");
+}
+
+TEST_P(ConvertTest, KeepsEveryByteAndClampsWhatIsNone) {
+  std::vector<uint8_t> bytes(256);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i);
+  std::vector<float> wide(bytes.size());
+  ConvertToFloat(bytes.data(), DType::kU8, 256, wide.data());
+  for (size_t i = 0; i < wide.size(); ++i) {
+    ASSERT_EQ(wide[i], static_cast<float>(i));
+  }
+  std::vector<uint8_t> back(bytes.size());
+  ConvertFromFloat(wide.data(), 256, DType::kU8, back.data());
+  EXPECT_EQ(back, bytes);
+  const float odd[] = {-1.0F,  0.4F,     0.6F,      254.6F,
+                       256.0F, INFINITY, -INFINITY, NAN};
+  ConvertFromFloat(odd, 8, DType::kU8, back.data());
+  EXPECT_THAT(std::vector<int>(back.begin(), back.begin() + 8),
+              testing::ElementsAre(0, 0, 1, 255, 255, 255, 0, 0));
 }
 
 }  // namespace

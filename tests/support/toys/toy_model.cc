@@ -4,6 +4,7 @@
 #include "tests/support/toys/toy_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <random>
 #include <string>
@@ -74,8 +75,9 @@ int64_t SizeOf(const ParamSpec& spec) {
   return CountElements(spec.shape, spec.dtype)->count();
 }
 
-float InitialValue(size_t param, int64_t element) {
-  return Noise(param, static_cast<uint64_t>(element), 1);
+float InitialValue(DType dtype, size_t param, int64_t element) {
+  const float noise = Noise(param, static_cast<uint64_t>(element), 1);
+  return dtype == DType::kU8 ? std::floor((noise + 1) * 128) : noise;
 }
 
 void AddGradient(const GradPlace& place, const void* weight, DType dtype,
@@ -139,6 +141,10 @@ uint64_t HashOf(const void* data, DType dtype, int64_t count) {
     const uint32_t* bits = static_cast<const uint32_t*>(data);
     for (int64_t i = 0; i < count; ++i)
       hash = hash * 0x100000001b3ull ^ bits[i];
+  } else if (dtype == DType::kU8) {
+    const uint8_t* bytes = static_cast<const uint8_t*>(data);
+    for (int64_t i = 0; i < count; ++i)
+      hash = hash * 0x100000001b3ull ^ bytes[i];
   } else {
     const uint16_t* bits = static_cast<const uint16_t*>(data);
     for (int64_t i = 0; i < count; ++i)

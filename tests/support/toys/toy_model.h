@@ -121,7 +121,8 @@ namespace toy {
 
 int64_t SizeOf(const ParamSpec& spec);
 
-float InitialValue(size_t param, int64_t element);
+// Of kU8 whole, from 0 to 255.
+float InitialValue(DType dtype, size_t param, int64_t element);
 
 // Where a gradient is computed.
 struct GradPlace {

@@ -37,7 +37,8 @@ class PlainTrainer {
       const size_t size = static_cast<size_t>(toy::SizeOf(model.params[p]));
       std::vector<float> values(size);
       for (size_t i = 0; i < size; ++i) {
-        values[i] = toy::InitialValue(p, static_cast<int64_t>(i));
+        values[i] = toy::InitialValue(model.params[p].dtype, p,
+                                      static_cast<int64_t>(i));
         // A frozen parameter has no master.
         if (!model.params[p].trainable) {
           values[i] = RoundTo(model.params[p].dtype, values[i]);

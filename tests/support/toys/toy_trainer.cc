@@ -173,9 +173,11 @@ class ToyRank {
       CASTOR_ASSIGN_OR_RETURN(
           const ParamId id, engine_->Register(
                                 model_.params[p],
-                                [p](int64_t begin, int64_t end, float* out) {
+                                [p, dtype = model_.params[p].dtype](
+                                    int64_t begin, int64_t end, float* out) {
                                   for (int64_t i = begin; i < end; ++i) {
-                                    out[i - begin] = toy::InitialValue(p, i);
+                                    out[i - begin] =
+                                        toy::InitialValue(dtype, p, i);
                                   }
                                 },
                                 model_.groups.empty() ? "" : model_.groups[p]));
