@@ -185,7 +185,7 @@ def test_what_has_no_meaning_is_refused() -> None:
 
 def test_a_copy_of_a_recomputing_model_computes_with_its_own_weights() -> None:
     model, _ = made("plain", torch.float32)
-    recompute(blocks_of(model))
+    recompute(model, blocks_of(model))
     other = copy.deepcopy(model)
     with torch.no_grad():
         other.blocks[0].up.weight.zero_()

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -45,21 +45,24 @@ def _forward_again(forward: Callable[..., Any], *arguments: Any, **keywords: Any
     return forward(*arguments, **keywords)
 
 
-def recompute(blocks: Iterable[Block]) -> Callable[[], None]:
+def recompute(model: nn.Module, blocks: Sequence[Block]) -> Callable[[], None]:
     """Has each block keep its inputs alone, and compute its forward again in the backward, with the random states of the first time.
 
-    A layer of transformers does so by its own means, which leave a cache of keys and values out of a forward that comes twice.
+    A layer of transformers does so by its own means. The modules around such layers are told too, and then make no cache of keys and values.
 
     Returns:
       What takes all of it back.
     """
-    before = [(block.module, dict(vars(block.module))) for block in blocks]
-    for module, _ in before:
-        if is_layer_of_transformers(module):
-            module.gradient_checkpointing = True  # type: ignore[assignment]
-            module._gradient_checkpointing_func = functools.partial(checkpoint, use_reentrant=False)  # type: ignore[assignment]
-        else:
-            module.forward = functools.partial(_forward_again, module.forward)  # type: ignore[method-assign]
+    layers = [block.module for block in blocks if is_layer_of_transformers(block.module)]
+    around = [module for module in model.modules() if layers and hasattr(module, "gradient_checkpointing") and not is_layer_of_transformers(module)]
+    others = [block.module for block in blocks if not is_layer_of_transformers(block.module)]
+    before = [(module, dict(vars(module))) for module in (*layers, *around, *others)]
+    for module in (*layers, *around):
+        module.gradient_checkpointing = True  # type: ignore[assignment]
+    for module in layers:
+        module._gradient_checkpointing_func = functools.partial(checkpoint, use_reentrant=False)  # type: ignore[assignment]
+    for module in others:
+        module.forward = functools.partial(_forward_again, module.forward)  # type: ignore[method-assign]
 
     def take_back() -> None:
         for module, attributes in before:

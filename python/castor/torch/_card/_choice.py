@@ -89,7 +89,7 @@ class Asked:
     def needs(self, recomputed: Sequence[Block], moved: Sequence[Block] = (), batch: Any = None) -> tuple[StepMemory, int]:
         """Of a step with these blocks: its memory, and bytes of host memory for activations. The model is behind as before."""
         saver = DryMoved(1)
-        undo = [recompute(recomputed), move(moved, saver)]
+        undo = [recompute(self.model, recomputed), move(moved, saver)]
         try:
             memory = dry_step(self.model, self.step, self.batch if batch is None else batch, self.device, self.dtype, as_wrapped=True)
         finally:

@@ -67,7 +67,7 @@ def share(model: nn.Module, optimizer: Any, card: Union[int, str], step: Optiona
     if several:
         choice, recomputed, moved = _agreed(asked, choice)
     log.info("castor: %s", choice)
-    undo = [recompute(recomputed)]
+    undo = [recompute(model, recomputed)]
     if moved:
         undo.append(move(moved, Moved(choice.moved_bytes)))
 
