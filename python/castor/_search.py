@@ -64,8 +64,9 @@ class SearchResult:
 def specs_of(model: Union[Iterable[TensorSpec], Any]) -> list[TensorSpec]:
     """A list of parameters from a torch module (on the meta device too) or a list."""
     if hasattr(model, "named_parameters"):
-        names = {"torch.float32": "F32", "torch.bfloat16": "BF16", "torch.float16": "F16", "torch.float64": "F64"}
-        return [(name, tuple(p.shape), names.get(str(p.dtype), "F32")) for name, p in model.named_parameters()]
+        from castor.torch._parameters._stored import stored
+
+        return [(name, *reversed(stored(p.dtype, p.shape))) for name, p in model.named_parameters()]
     return list(model)
 
 

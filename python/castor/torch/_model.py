@@ -17,12 +17,14 @@ from castor._engine import Engine
 from castor._interrupts import uninterrupted
 from castor.errors import CastorError, FailedPrecondition, InvalidArgument
 from castor.torch._machine._device import Viewer
+from castor.torch._parameters._stored import are_bytes, bytes_of, from_floats, stored_elements, to_floats
 from castor.torch._torch_internals import plain_functions
 
 # Two training forwards, or as many other uses: looking at all bytes takes time, on a GPU the host's as well.
 WATCHED, TRAINING_FORWARD = 32, 16
 SAMPLE = 1 << 18  # elements
 NEVER = -1  # no values' digest
+_HOLE = 0xA5  # each byte of a frozen weight where it is not
 METHODS = ("register_hook", "register_post_accumulate_grad_hook")  # that change a parameter, called on an alias too
 
 
@@ -71,7 +73,7 @@ class Param:
     """What Castor knows of one parameter."""
 
     __slots__ = (
-        "again", "alias", "block", "digest", "dtype", "elements", "format", "frozen", "given", "grad_view", "group", "has_master", "hole", "hook", "kept", "marks", "name", "number",
+        "again", "alias", "are_bytes", "block", "digest", "dtype", "elements", "format", "frozen", "given", "grad_view", "group", "has_master", "hole", "hook", "kept", "marks", "name", "number",
         "outline", "pins", "plain", "ready", "runtime", "sample", "seen", "shape", "state", "streams", "take", "tensor", "unit", "uses", "values", "version", "view", "watched", "where",
     )
 
@@ -82,7 +84,8 @@ class Param:
         self.plain = type(tensor)  # the class of aliases while they are in use
         self.shape = tensor.shape
         self.dtype = dtype
-        self.has_master = dtype is not torch.float32
+        self.are_bytes = are_bytes(dtype)
+        self.has_master = dtype is not torch.float32 and not self.are_bytes
         self.elements = tensor.numel()
         # Of copies that leave the chunk; inside, values are row-major.
         self.format = _format_of(tensor)
@@ -128,12 +131,18 @@ class Param:
         self.runtime.values.settle()
         if values.shape != self.shape:
             raise InvalidArgument(f"parameter {self.name} has the shape {tuple(self.shape)}, and the values have {tuple(values.shape)}")
-        kept = values.detach().to("cpu", torch.float32).contiguous()
+        if are_bytes(self.dtype) and values.dtype is not self.dtype:
+            raise InvalidArgument(f"parameter {self.name} is {self.dtype}, held as bytes, and the values are {values.dtype}: give values of its type")
+        kept = to_floats(values)
         self.runtime.leases.end_those_over()
         with uninterrupted():
-            self.runtime.engine.write(self.number, _abi.PARAM, kept.data_ptr(), self.elements)
+            self.runtime.engine.write(self.number, _abi.PARAM, kept.data_ptr(), kept.numel())
             self.runtime.steps.change_weights()
             self.runtime.values.refresh()
+
+
+def _is_hole(values: Tensor) -> Tensor:
+    return bytes_of(values) == _HOLE if are_bytes(values.dtype) else torch.isnan(values)
 
 
 class Params(list[Param]):
@@ -152,7 +161,11 @@ class Params(list[Param]):
     def make_holes(self, dtype: torch.dtype, device: torch.device) -> list[Param]:
         """For the parameters of one type, which are given back."""
         those = [p for p in self if p.dtype is dtype]
-        holes = self.holes[dtype] = torch.full((len(those),), float("nan"), dtype=dtype, device=device)
+        if are_bytes(dtype):
+            holes = torch.full((len(those) * dtype.itemsize,), _HOLE, dtype=torch.uint8, device=device).view(dtype)
+        else:
+            holes = torch.full((len(those),), float("nan"), dtype=dtype, device=device)
+        self.holes[dtype] = holes
         for index, p in enumerate(those):
             p.hole = holes[index].expand(p.shape)
         return those
@@ -163,12 +176,15 @@ class Params(list[Param]):
             found = ctypes.string_at(hole.data_ptr(), hole.nbytes) if hole.is_cpu else None
             if found is not None and found == self._whole_holes.get(dtype):
                 continue  # as torch found them to be NaN: to ask torch takes as long as a small model's forward
-            if bool(torch.isnan(hole).all()):
+            if bool(_is_hole(hole).all()):
                 if found is not None:
                     self._whole_holes[dtype] = found
             else:
-                written = [p.name for p in self if p.dtype is dtype and p.elements and not bool(torch.isnan(p.hole.reshape(-1)[0]))]
-                hole.fill_(float("nan"))
+                written = [p.name for p in self if p.dtype is dtype and p.elements and not bool(_is_hole(p.hole.reshape(-1)[:1]).all())]
+                if are_bytes(dtype):
+                    hole.view(torch.uint8).fill_(_HOLE)
+                else:
+                    hole.fill_(float("nan"))
                 raise FailedPrecondition(
                     f"parameter {', '.join(written[:3])} was written to after castor.wrap, and its values are in a chunk: the write is lost. "
                     "Write inside castor.gathered([...], write=True)"
@@ -191,11 +207,11 @@ class Unit:
 
 
 def read(p: Param, state: int = _abi.PARAM) -> torch.Tensor:
-    """Whole values of a parameter's state, fp32 on the CPU."""
-    values = torch.empty(p.shape, device="cpu")
+    """Whole values of a parameter's state on the CPU: fp32, or of bytes in their own type."""
+    floats = torch.empty(stored_elements(p.dtype, p.elements), device="cpu")
     with p.runtime.forwards.turn:
         p.runtime.values.given.settle()
         p.runtime.values.settle()
         p.runtime.leases.end_those_over()
-        p.runtime.engine.read(p.number, state, values.data_ptr(), p.elements)
-    return values.contiguous(memory_format=p.format)
+        p.runtime.engine.read(p.number, state, floats.data_ptr(), floats.numel())
+    return from_floats(floats, p.dtype, p.shape).contiguous(memory_format=p.format)

@@ -17,6 +17,7 @@ import torch
 
 from castor.torch import _clip
 from castor.torch._autograd._check import checked
+from castor.torch._autograd._contexts import keep_names
 from castor.torch._autograd._saves import without_castors_hooks
 from castor.torch._parameters._guards import refuse_grad_scaler, refuse_torchscript
 from castor.torch._parameters._params import ChunkedParameter, UsedParameter, without_stale
@@ -46,7 +47,9 @@ def _with_names(apply: Callable[..., Any], /, *arguments: Any, **keywords: Any) 
         collect(keywords, ChunkedParameter, found)
         if found:
             return found[0]._castor.runtime.call_with([name._castor for name in found], functools.partial(_with_names, apply), arguments, keywords)
-    return apply(*arguments, **keywords)
+    result = apply(*arguments, **keywords)
+    keep_names(_alive(), result)
+    return result
 
 
 def _may_have_names(arguments: tuple) -> bool:

@@ -23,7 +23,8 @@ from castor.errors import CastorError, DoesNotFit, FailedPrecondition
 from castor.torch._machine._budgets import Budgets
 from castor.torch._model import Owner, Param
 from castor.torch._optimizers._rule import Groups, Rule
-from castor.torch._parameters._params import DTYPES, OWN_GRAD
+from castor.torch._parameters._params import OWN_GRAD
+from castor.torch._parameters._stored import stored
 from castor.torch._torch_internals import plain_functions
 
 
@@ -125,7 +126,8 @@ def _open(runtime: Owner, rule: Rule) -> None:
     runtime.engine.create(runtime.opening.config(rule), runtime.device.handle)
     runtime.device.bind(runtime.engine.handle)
     for p in runtime.params:
-        runtime.engine.register(p.name, p.shape, DTYPES[p.dtype], p.frozen, p.group, None)
+        dtype, shape = stored(p.dtype, p.shape)
+        runtime.engine.register(p.name, shape, dtype, p.frozen, p.group, None)
     rule.bind(runtime)
     runtime.opening.seal(runtime, runtime.modules.model())
 

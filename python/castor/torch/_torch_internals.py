@@ -184,6 +184,9 @@ from_dlpack: Callable[[Any], torch.Tensor] = _part("torch._C:_from_dlpack", "ten
 watch_out_of_memory: Any = _part("torch._C:_cuda_attach_out_of_memory_observer", "torch's failures to get memory of a GPU", instead=None)
 current_stream: Any = _part("torch._C:_cuda_getCurrentRawStream", "the stream that work on a GPU is for", instead=lambda index: torch.cuda.current_stream(index).cuda_stream)
 
+is_made_of_tensors: Callable[[Any], bool] = _part("torch.utils._python_dispatch:is_traceable_wrapper_subclass", "refusing weights that are several tensors",
+                                                  instead=lambda tensor: False)
+
 NormBase: Any = _part("torch.nn.modules.batchnorm:_NormBase", "modules with running statistics", instead=())
 
 # Ranks.

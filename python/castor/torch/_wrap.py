@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable, NamedTuple, Optional, TypeVar, Union
@@ -32,11 +33,14 @@ from castor.torch._parameters._guards import guard_model, guard_optimizer
 from castor.torch._parameters._initial import align
 from castor.torch._parameters._lazy import LazyValues
 from castor.torch._parameters._leases import floats_at
-from castor.torch._parameters._params import DTYPES, ChunkedParameter
+from castor.torch._parameters._params import ChunkedParameter
+from castor.torch._parameters._quantizers import kept_beside, leave_layouts, refuse_merges
+from castor.torch._parameters._stored import are_bytes, bytes_of, holds, stored
 from castor.torch._parameters._types import Types
 from castor.torch._runtime import Runtime
 from castor.torch._torch_internals import plain_functions
 
+log = logging.getLogger("castor")
 _TIERS = ("device", "host", "nvme")
 _STATES = ("param", "grad", "master")  # and those of the optimizer
 
@@ -211,7 +215,8 @@ def _seal(subject: _Subject, runtime: Runtime) -> None:
         runtime.device.bind(engine.handle)
         for f in subject.found:
             p = Param(runtime, f.name, f.tensor, f.dtype, f.group, f.frozen)
-            p.number = engine.register(f.name, f.tensor.shape, DTYPES[f.dtype], f.frozen, f.group, f.fill)
+            dtype, shape = stored(f.dtype, f.tensor.shape)
+            p.number = engine.register(f.name, shape, dtype, f.frozen, f.group, f.fill)
             p.unit = Unit((p,))
             runtime.params.add(p)
         subject.rule.bind(runtime)
@@ -224,6 +229,8 @@ def _seal(subject: _Subject, runtime: Runtime) -> None:
 
 def _move(subject: _Subject, runtime: Runtime, units: Sequence[Any]) -> None:
     """Parameters become names of what is in chunks, and modules bring them their values."""
+    leave_layouts(subject.model.modules())
+    refuse_merges(subject.model.modules())
     with _without_weak_references(subject.model):
         _move_in(runtime)
     _move_the_rest(runtime, subject.model, subject.types, subject.ignore)
@@ -266,13 +273,15 @@ def _find(model: nn.Module, its_groups: Sequence[dict[str, Any]], ignore: Sequen
           lazy: LazyValues) -> list[_Found]:
     groups = {id(t): f"g{index}" for index, group in enumerate(its_groups) for t in group["params"]}
     found: dict[int, _Found] = {}
+    twice: list[str] = []  # whose memory modules keep under other names, too
     for prefix, module in _modules(model, ignore):
         if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.max_norm is not None:
             raise InvalidArgument(f"{prefix} is an embedding with max_norm, which writes to its weight in its forward: use none, or ignore=[...]")
         for name, tensor in module.named_parameters(recurse=False):
             if id(tensor) in found:
                 continue
-            fill = lazy.filler(module, name) if tensor.is_meta else _filler(tensor)
+            to = types.of_parameter(module, tensor)
+            fill = lazy.filler(module, name) if tensor.is_meta else _filler(tensor, to) if holds(tensor) else None
             name = f"{prefix}.{name}" if prefix else name
             if isinstance(tensor, ChunkedParameter):
                 raise FailedPrecondition(f"parameter {name} is in the chunks of another wrapped model: a module is wrapped once")
@@ -280,11 +289,17 @@ def _find(model: nn.Module, its_groups: Sequence[dict[str, Any]], ignore: Sequen
                 raise InvalidArgument(f"parameter {name} has no shape yet: run the lazy module once before castor.wrap")
             if tensor.device.type not in ("cpu", "meta", "cuda"):
                 raise InvalidArgument(f"parameter {name} is on {tensor.device}: castor.wrap takes models on the CPU or a CUDA GPU")
-            to = types.of_parameter(module, tensor)
-            if to not in DTYPES:
-                raise InvalidArgument(f"parameter {name} is {to}: Castor trains float32, bfloat16 and float16; leave its module alone by ignore=[...]")
             trained = tensor.requires_grad and id(tensor) in groups
+            if are_bytes(to) and trained:
+                raise InvalidArgument(f"parameter {name} is {to}: Castor trains float32, bfloat16 and float16; leave its module alone by ignore=[...]")
+            if fill is None:
+                raise InvalidArgument(f"parameter {name} is {_kind_of(tensor)}, which is no tensor of one memory: leave its module alone by ignore=[...]")
+            if are_bytes(to) and not tensor.is_meta and kept_beside(module, tensor):
+                twice.append(name)
             found[id(tensor)] = _Found(name, tensor, to, groups.get(id(tensor), ""), not trained, fill)
+    if twice:
+        log.warning("castor: %d quantized weights, %s first, are also kept by their modules, in torch's memory beside the budgets: 4-bit weights are not",
+                    len(twice), twice[0])
     _refuse_shared_memory(list(found.values()))
     left_alone = {id(t): name for name, t in model.named_parameters() if id(t) not in found}
     strange = [t for group in its_groups for t in group["params"] if id(t) not in found]
@@ -352,9 +367,14 @@ def _moments_in(dtype: Optional[torch.dtype]) -> dict[str, str]:
     return {"moment_dtype": "BF16"} if dtype is torch.bfloat16 else {}
 
 
-def _filler(tensor: torch.Tensor) -> Filler:
+def _kind_of(tensor: torch.Tensor) -> str:
+    values = tensor.data
+    return f"a {type(values).__name__} of {type(values).__module__.partition('.')[0]}" if type(values) is not torch.Tensor else str(tensor.dtype)
+
+
+def _filler(tensor: torch.Tensor, to: torch.dtype) -> Filler:
     """Writes a parameter's initial values, which seal asks for."""
-    flat = tensor.detach().reshape(-1)
+    flat = bytes_of(tensor) if are_bytes(to) else tensor.detach().reshape(-1)
 
     def fill(begin: int, end: int, address: int) -> None:
         floats_at(address, end - begin).copy_(flat[begin:end])

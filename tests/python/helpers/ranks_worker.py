@@ -24,6 +24,7 @@ import torch.utils.checkpoint
 import torch.utils.data
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(1, str(Path(__file__).parents[1] / "parameters"))
 torch.set_num_threads(1)
 
 import as_tensor_cases  # noqa: E402
@@ -951,6 +952,21 @@ def weights_in_parts(folder: str) -> dict[str, Any]:
     model, _ = castor.wrap(model, torch.optim.AdamW(model.parameters()), device="64MiB", host="64MiB", timeout_s=20)
     left = castor.load_weights(model, folder)
     return {"left": list(left), "same": all([torch.equal(castor.exact(p), want[name]) for name, p in model.named_parameters()])}
+
+
+def frozen_bytes(folder: str) -> dict[str, Any]:
+    """Frozen weights of bytes at stage 3, next to each rank alone: all ranks have one batch."""
+    import test_bytes
+
+    alone = test_bytes.train(*castor.wrap(*_with_adamw(test_bytes.make()), timeout_s=60, config={"stage": 0}))
+    model, optimizer = castor.wrap(*_with_adamw(test_bytes.make()), timeout_s=60, device="6MiB", host="10MiB")
+    told = test_bytes.train(model, optimizer)
+    wanted = test_bytes.of_bytes(test_bytes.make())
+    return {"losses": told, "alone": alone, "same": all([test_bytes.same(castor.exact(p), wanted[name].detach()) for name, p in test_bytes.of_bytes(model).items()])}
+
+
+def _with_adamw(model: Any) -> tuple[Any, Any]:
+    return model, torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3)
 
 
 def differ(folder: str) -> str:

@@ -26,7 +26,7 @@ def test_what_holds_on_the_cpu_holds_on_a_gpu(streams: int) -> None:
     chosen: list[str] = []
     if streams == 1:
         files += ["checkpoints/test_state.py", "parameters/test_lazy.py", "parameters/test_as_tensor.py", "autograd/test_gradients.py"]
-        files += ["parameters/test_kept.py", "parameters/test_copies.py", "training/test_threads.py", "optimizers/test_thaw.py"]
+        files += ["parameters/test_kept.py", "parameters/test_copies.py", "parameters/test_bytes.py", "training/test_threads.py", "optimizers/test_thaw.py"]
     else:
         files += ["helpers/gpu_cases.py", "training/test_training.py"]
         # Kernels that torch queues show more than streams that take turns, which five kinds of models try.

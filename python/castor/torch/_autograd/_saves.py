@@ -41,8 +41,8 @@ def _version_of(p: Param) -> int:
     return p.version + p.alias._version - p.seen if p.alias is not None else p.version
 
 
-class _Saved(NamedTuple):
-    """A saved tensor that is a parameter's, as autograd keeps it."""
+class Named(NamedTuple):
+    """A tensor over a parameter's values, as a graph keeps it."""
 
     param: Param
     size: torch.Size
@@ -113,19 +113,31 @@ class SavedTensors:
         if top is not None and (top[0] is hooks.pack_hook or (outer is not None and top[0] is outer[0])):  # type: ignore[union-attr]
             pop_saving_hooks()
 
-    def _packer(self, outer: Any) -> Callable[[Tensor], Any]:
+    def name_of(self, tensor: Tensor) -> Optional[Named]:
+        """What is kept in place of a tensor over a parameter that is in use, and given to `value_of` for the tensor; None of any other."""
         runtime = self._runtime
-        active = runtime.uses.active
+        try:
+            p = runtime.uses.active.get(tensor.untyped_storage().data_ptr()) if not tensor.is_meta else None
+        except RuntimeError:
+            return None  # of a tensor of torch.export's, which has no memory
+        if p is None or tensor.dtype is not p.dtype:
+            return None
+        return Named(p, tensor.size(), tensor.stride(), tensor.storage_offset(), (runtime.steps.number, _version_of(p)))
 
+    @uncompiled
+    @whole
+    def value_of(self, named: Named) -> Tensor:
+        """Over a lease of its own."""
+        with unseen():
+            return self._again_of(named)
+
+    def _packer(self, outer: Any) -> Callable[[Tensor], Any]:
         @uncompiled
         @whole
         def pack(tensor: Tensor) -> Any:
-            try:
-                p = active.get(tensor.untyped_storage().data_ptr()) if not tensor.is_meta else None
-            except RuntimeError:
-                p = None  # of a tensor of torch.export's, which has no memory
-            if p is not None and tensor.dtype is p.dtype:
-                return _Saved(p, tensor.size(), tensor.stride(), tensor.storage_offset(), (runtime.steps.number, _version_of(p)))
+            named = self.name_of(tensor)
+            if named is not None:
+                return named
             if tensor.dtype in _HALVES:
                 cast = self._cast_of(tensor)
                 if cast is not None:
@@ -173,7 +185,7 @@ class SavedTensors:
             return p.values
         return self._runtime.acquire(p.unit)[0] if p.block is None else self._runtime.gradients.blocks.value(p)
 
-    def _again_of(self, kept: _Saved) -> Tensor:
+    def _again_of(self, kept: Named) -> Tensor:
         values = self._value_of(kept.param, kept.when)
         if kept.size == kept.param.shape and kept.stride == values.stride() and not kept.offset:
             return values
@@ -183,7 +195,7 @@ class SavedTensors:
     @whole
     def _unpack(self, kept: Any) -> Tensor:
         kind = type(kept)
-        if kind is _Saved and not is_watched():
+        if kind is Named and not is_watched():
             return self._again_of(kept)
         if kind is Kept:
             return kept.tensor_unchanged()
@@ -193,7 +205,7 @@ class SavedTensors:
             return self._again(kept)
 
     def _again(self, kept: Any) -> Tensor:
-        if type(kept) is _Saved:
+        if type(kept) is Named:
             return self._again_of(kept)
         self._let_casts_go()
         if kept.tensor is not None:

@@ -24,7 +24,7 @@ from castor.torch._card._rates import Rates, measured
 from castor.torch._dry._step import Step
 from castor.torch._machine._budgets import host_bytes, local_ranks
 from castor.torch._machine._world import said_by_all
-from castor.torch._parameters._params import DTYPES
+from castor.torch._parameters._stored import TRAINED
 
 log = logging.getLogger("castor")
 _SPARE = 32  # of a GPU's budget one part stays free: torch's allocator rounds sizes up
@@ -85,7 +85,7 @@ def _planned(told: Mapping[str, Any], dtype: Optional[torch.dtype]) -> dict[str,
     if told["folders"]:
         made["nvme"] = min(shutil.disk_usage(folder).free for folder in told["folders"]) // local_ranks()
     if dtype is not None:
-        made["dtype"] = DTYPES[dtype].lower()
+        made["dtype"] = TRAINED[dtype].lower()
     if told["chunk"] is not None:
         made["chunk"] = told["chunk"]
     if told["update_in_backward"]:

@@ -186,7 +186,7 @@ def _keep(p: Param, values: torch.Tensor) -> None:
                                  "model.load_state_dict")
     if values.shape == p.shape:  # else it is another tensor by now
         exact = read(p)
-        p.write(torch.where(values == exact.to(values.dtype), exact, values.float()))
+        p.write(values if exact.dtype is values.dtype else torch.where(values == exact.to(values.dtype), exact, values.float()))
 
 
 def memory_summary(runtime: Runtime) -> str:

@@ -32,7 +32,7 @@ _OUT_OF_MEMORY: Any = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryE
 # A tensor over memory at an address; its storage keeps the lease.
 Viewer = Callable[[Optional[int], Any], torch.Tensor]
 
-_DLPACK = {torch.float32: (2, 32), torch.bfloat16: (4, 16), torch.float16: (2, 16)}  # type code, bits
+_DLPACK = {torch.float32: (2, 32), torch.bfloat16: (4, 16), torch.float16: (2, 16), torch.uint8: (1, 8)}  # type code, bits
 ON_CPU, ON_CUDA = 1, 2  # of DLPack
 
 
@@ -132,6 +132,9 @@ def dlpack_viewer(shape: torch.Size, dtype: torch.dtype, device_type: int, index
 
     The lease is an attribute of the storage: a deleter in Python would be called where an exception is on its way, and take its place.
     """
+    if dtype not in _DLPACK:
+        inner = dlpack_viewer(torch.Size((shape.numel() * dtype.itemsize,)), torch.uint8, device_type, index)
+        return lambda address, lease: inner(address, lease).view(dtype).view(shape)
     described, _ = _described(tuple(shape), dtype, device_type, index)
     at = ctypes.addressof(described)
 

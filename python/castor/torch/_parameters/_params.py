@@ -22,8 +22,6 @@ from castor.torch._parameters._guards import GUARDS
 from castor.torch._parameters._values import call, collect, replaced
 from castor.torch._torch_internals import plain_functions
 
-DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
-
 
 def _names(of: Any) -> set[Any]:
     return {getattr(Tensor, name) for name in of if hasattr(Tensor, name)}
@@ -177,7 +175,13 @@ class ChunkedParameter(torch.nn.Parameter):
         except torch.OutOfMemoryError as error:
             raise Unavailable(f"a copy of {p.name} takes {format_size(p.elements * p.dtype.itemsize)} of {p.runtime.device.torch_device}, which has no more: "
                               "copy values one by one inside castor.gathered") from error
-        made = memo[id(self)] = p.plain(values.contiguous(memory_format=p.format), requires_grad=self.requires_grad)
+        values = values.contiguous(memory_format=p.format)
+        if p.plain is torch.nn.Parameter:
+            made: Any = torch.nn.Parameter(values, requires_grad=self.requires_grad)
+        else:  # whose constructor may do more, as quantize
+            made = torch.Tensor._make_subclass(p.plain, values, self.requires_grad)  # type: ignore[attr-defined]
+        memo[id(self)] = made
+        vars(made).update({name: copy.deepcopy(value, memo) for name, value in vars(self).items() if name != "_castor"})
         return made
 
     def __reduce_ex__(self, protocol: Any) -> Any:

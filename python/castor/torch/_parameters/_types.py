@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from castor.errors import InvalidArgument
-from castor.torch._parameters._params import DTYPES
+from castor.torch._parameters._stored import TRAINED, are_bytes
 from castor.torch._torch_internals import NormBase
 
 
@@ -27,7 +27,7 @@ class Types:
     """What was asked of one model."""
 
     def __init__(self, dtype: Optional[torch.dtype], keep_fp32: Sequence[str], buffer_dtype: Optional[torch.dtype]) -> None:
-        if dtype is not None and dtype not in DTYPES:
+        if dtype is not None and dtype not in TRAINED:
             raise InvalidArgument(f"dtype is {dtype}: give torch.float32, torch.bfloat16 or torch.float16")
         if buffer_dtype is not None and not buffer_dtype.is_floating_point:
             raise InvalidArgument(f"buffer_dtype is {buffer_dtype}: give a floating type, or None to leave buffers as they are")
@@ -54,7 +54,7 @@ class Types:
 
     def of_parameter(self, module: nn.Module, tensor: torch.Tensor) -> torch.dtype:
         """The type of a module's own parameter from now on."""
-        if not tensor.is_floating_point():
+        if are_bytes(tensor.dtype) and tensor.dtype is not torch.float64:
             return tensor.dtype
         if id(module) in self._kept or id(tensor) in self._kept_parameters:
             return torch.float32

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from castor import _abi
 from castor._interrupts import whole
-from castor.errors import CastorError
+from castor.errors import CastorError, FailedPrecondition
 from castor.torch._autograd._alone import WATCHERS, unseen
 from castor.torch._autograd._compile import uncompiled
 from castor.torch._model import SAMPLE, TRAINING_FORWARD, Owner, Param, Unit
@@ -175,6 +175,8 @@ class Uses:
             if p.pins:
                 continue
             alias: Any = p.alias
+            if p.are_bytes and alias.shape != p.shape:
+                self._refuse_other_layout(p)
             if alias._version != p.seen or (p.watched > 0 and self._changed(p, own)):
                 self._keep_write(p)
             attributes, marks = vars(alias), p.marks
@@ -184,6 +186,11 @@ class Uses:
             p.alias = None
             if self.active and self.active.get(p.where) is p:
                 del self.active[p.where]
+
+    def _refuse_other_layout(self, p: Param) -> None:
+        alias, p.alias = p.alias, None
+        raise FailedPrecondition(f"a forward laid the quantized weight {p.name} out anew, from {list(p.shape)} to {list(alias.shape)}, and its place is in a "  # type: ignore[union-attr]
+                                 "chunk: have the forward do so before castor.wrap")
 
     @staticmethod
     def _take_attributes(p: Param, attributes: dict[str, Any]) -> None:

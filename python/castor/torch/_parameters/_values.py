@@ -26,6 +26,7 @@ from castor.torch._autograd._alone import unseen
 from castor.torch._autograd._compile import uncompiled
 from castor.torch._model import Owner, Param
 from castor.torch._parameters._given import Given
+from castor.torch._parameters._stored import to_floats
 from castor.torch._parameters._memory import alone, device_digest_of, digest_of, uses_of_storage
 
 log = logging.getLogger("castor")
@@ -237,7 +238,7 @@ class Values:
 
     def _write(self, written: list[_Copy]) -> None:
         runtime = self._runtime
-        values = [copy.values.detach().to("cpu", torch.float32).contiguous() for copy in written]
+        values = [to_floats(copy.values) for copy in written]
         runtime.flush()
         evaluating = runtime.forwards.evaluating
         if evaluating:
