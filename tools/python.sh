@@ -48,7 +48,7 @@ if [[ ! -x .venv/bin/python ]]; then
   fi
 fi
 packages=(torch transformers accelerate lightning numpy)
-$example || packages+=(bitsandbytes peft pytest pytest-xdist torchao trl)
+$example || packages+=(bitsandbytes peft pytest pytest-xdist trl)
 modules=("${packages[@]/pytest-xdist/xdist}")
 if ! .venv/bin/python -c "import ${modules[*]/%/,} sys" 2>/dev/null; then
   if .venv/bin/python -c 'import torch' 2>/dev/null; then

@@ -81,7 +81,7 @@ def wrap(
     """Puts a model's parameters, gradients and optimizer states into chunks that live where the budgets allow.
 
     Args:
-      model: any module with float32, bfloat16 or float16 parameters. It is changed and returned.
+      model: any module with float32, bfloat16 or float16 parameters, and frozen ones of any other type. It is changed and returned.
       optimizer: any of torch's kind over parameters of the model, or several, as ``[Muon(matrices), AdamW(rest)]``. Parameters in none of
         its groups are not trained. Adam, AdamW and SGD are Castor's own; others update windows of the chunks by their own code, on the states
         that Castor keeps.

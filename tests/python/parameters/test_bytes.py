@@ -124,15 +124,40 @@ def test_training_them_is_refused() -> None:
         castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
 
 
+class Pair(torch.Tensor):
+    """A weight of two tensors under one name, as torchao makes them."""
+
+    codes: torch.Tensor
+    scale: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, codes: torch.Tensor, scale: torch.Tensor) -> Any:
+        made = torch.Tensor._make_wrapper_subclass(cls, codes.shape, dtype=scale.dtype)  # type: ignore[attr-defined]
+        made.codes, made.scale = codes, scale
+        return made
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["codes", "scale"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict[str, torch.Tensor], _meta: Any, _size: Any, _stride: Any) -> Pair:
+        return Pair(inner["codes"], inner["scale"])
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
+        if function is torch.ops.aten.detach.default:
+            return Pair(arguments[0].codes, arguments[0].scale)
+        plain = [one.codes * one.scale if isinstance(one, Pair) else one for one in arguments]
+        return function(*plain, **(keywords or {}))
+
+
 def test_weights_of_several_tensors_are_refused_by_name() -> None:
-    quantization = pytest.importorskip("torchao.quantization")
-    model: Any = nn.Sequential(nn.Linear(64, 64, dtype=torch.bfloat16), nn.Linear(64, 8, dtype=torch.bfloat16))
-    quantization.quantize_(model[0], quantization.Int8WeightOnlyConfig())
-    model[0].weight.requires_grad_(False)
-    with pytest.raises(InvalidArgument, match="parameter 0.weight is a .* of torchao, which is no tensor of one memory: leave its module alone by ignore="):
+    model: Any = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4))
+    model[0].weight = nn.Parameter(Pair(torch.ones(8, 8, dtype=torch.int8), torch.tensor(0.5)), requires_grad=False)
+    with pytest.raises(InvalidArgument, match="parameter 0.weight is a Pair of test_bytes, which is no tensor of one memory: leave its module alone by ignore="):
         castor.wrap(model, torch.optim.SGD(model[1].parameters(), lr=0.1))
     model, optimizer = castor.wrap(model, torch.optim.SGD(model[1].parameters(), lr=0.1), ignore=[model[0]])
-    model(torch.ones(2, 64, dtype=torch.bfloat16)).sum().backward()
+    model(torch.ones(2, 8)).sum().backward()
     optimizer.step()
 
 
