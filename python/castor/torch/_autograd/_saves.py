@@ -153,7 +153,8 @@ class SavedTensors:
         storage = tensor.untyped_storage()
         count = storage.nbytes() // tensor.dtype.itemsize
         for p in runtime.uses.active.values():
-            if p.elements != count or p.dtype is tensor.dtype:
+            # Nobody casts integers and float8 alone, whose scales are elsewhere.
+            if p.elements != count or p.dtype is tensor.dtype or p.are_bytes:
                 continue
             with unseen():
                 found = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(storage, 0, (count,), (1,))
