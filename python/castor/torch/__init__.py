@@ -10,6 +10,7 @@ from castor import *  # noqa: F403
 from castor import __all__ as _names
 from castor.torch._autograd._activations import offload_activations
 from castor.torch._checkpoints._load_weights import LoadedWeights, load_weights
+from castor.torch._checkpoints._save_on import SaveOn, save_on
 from castor.torch._checkpoints._sleep import sleep, wake, weights
 from castor.torch._checkpoints._state import checkpoints, exact, gathered, gradient, load, save
 from castor.torch._dry._memory import StepMemory
@@ -22,7 +23,7 @@ from castor.torch._record import record
 from castor.torch._wrap import wrap
 
 __all__ = [
-    *_names, "CastorOptimizer", "LoadedWeights", "StepMemory", "Taken", "checkpoints", "dry_step", "exact", "from_deepspeed", "from_gemini", "gathered", "gradient",
+    *_names, "CastorOptimizer", "LoadedWeights", "SaveOn", "StepMemory", "Taken", "checkpoints", "dry_step", "exact", "from_deepspeed", "from_gemini", "gathered", "gradient",
     "join", "lazy_init", "load", "load_weights",
-    "offload_activations", "record", "save", "sleep", "wake", "weights", "wrap",
+    "offload_activations", "record", "save", "save_on", "sleep", "wake", "weights", "wrap",
 ]

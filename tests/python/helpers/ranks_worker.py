@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import random
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -33,6 +34,8 @@ import card_cases  # noqa: E402
 import castor.torch as castor  # noqa: E402
 import keepers as keepers_matrix  # noqa: E402
 import ranks  # noqa: E402
+import save_on_worker  # noqa: E402
+from castor.torch._checkpoints import _save_on as save_on_module  # noqa: E402
 from castor.torch._machine import _world  # noqa: E402
 from models import PLAIN, Case  # noqa: E402
 from renamed_models import renamed, with_values  # noqa: E402
@@ -967,6 +970,42 @@ def frozen_bytes(folder: str) -> dict[str, Any]:
 
 def _with_adamw(model: Any) -> tuple[Any, Any]:
     return model, torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3)
+
+
+def save_on(folder: str) -> dict[str, Any]:
+    """Each rank's exit status and last checkpoint where SIGTERM comes to rank 1, to both in the same step, or to none, whether
+    resumed runs end alike, and what comes where steps share an agreement."""
+
+    def signals_to(*steps: int) -> Callable[[int], None]:
+        """`steps`: by the rank, the step that the signal comes in."""
+
+        def inside(step: int) -> None:
+            if step == steps[dist.get_rank()]:
+                if dist.get_rank() == 0:
+                    time.sleep(0.2)  # rank 1 has its signal earlier
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        return inside
+
+    def run(name: str, inside: Callable[[int], None], steps: int = 5, agree_s: float = 0.0) -> list[Any]:
+        code, to = 0, f"{folder}/{name}"
+        save_on_module._AGREE_S = agree_s
+        wrap = {"stage": 3, "device": "16MiB", "host": "64MiB"}
+        try:
+            ends[name] = save_on_worker.train(to, steps, inside, seed=7 + dist.get_rank(), **wrap)
+        except SystemExit as end:
+            code = int(str(end.code))
+        last = castor.checkpoints(to)[-1] if os.path.isdir(to) else steps
+        if code:
+            ends[name] = save_on_worker.train(to, steps, **wrap)
+        together: list[Any] = [None, None]
+        dist.all_gather_object(together, [code, last])
+        return together
+
+    ends: dict[str, str] = {}
+    found: dict[str, Any] = {"one": run("one", signals_to(9, 2)), "both": run("both", signals_to(2, 2)), "none": run("none", signals_to(9, 9))}
+    found["same"] = len(set(ends.values())) == 1
+    return {**found, "shared": run("shared", signals_to(99, 12), 40, agree_s=1e9)}
 
 
 def differ(folder: str) -> str:
