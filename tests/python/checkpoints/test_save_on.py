@@ -20,8 +20,10 @@ from torch import nn
 
 import castor.torch as castor
 import ranks
+from castor.torch._checkpoints import _save_on
 
 WORKER = Path(__file__).parents[1] / "helpers" / "save_on_worker.py"
+PAGE = Path(__file__).parents[3] / "docs" / "pytorch.md"
 
 
 def started(what: str, folder: Path, *launcher: str) -> subprocess.Popen[str]:
@@ -185,17 +187,30 @@ def test_a_handler_that_raises_has_the_signal(tmp_path: Path) -> None:
     assert castor.checkpoints(str(tmp_path)) == []
 
 
-def test_ctrl_c_can_save(tmp_path: Path) -> None:
+def test_ctrl_c_can_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_save_on, "_SAME_SIGNAL_S", 0.0)
     model, optimizer = made()
     with castor.save_on(tmp_path, model, signals=(signal.SIGINT,)):
         ask(signal.SIGINT)
         with pytest.raises(SystemExit) as end:
             step(model, optimizer)
         assert end.value.code == 130
-        time.sleep(1.1)
         with pytest.raises(KeyboardInterrupt):
             ask(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_late_save_can_be_ended_inside_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python calls no handler there."""
+    monkeypatch.setattr(_save_on, "_SAME_SIGNAL_S", 0.1)
+    model, optimizer = made()
+    found: list[Any] = []
+    with castor.save_on(tmp_path, model, extra=lambda: found.append(signal.getsignal(signal.SIGTERM))):
+        ask()
+        time.sleep(0.1)
+        with pytest.raises(SystemExit):
+            step(model, optimizer)
+    assert found == [signal.getsignal(signal.SIGTERM)]
 
 
 def test_a_forked_child_ends_as_without(tmp_path: Path) -> None:
@@ -229,6 +244,30 @@ def test_records_and_background_saves_are_whole(tmp_path: Path) -> None:
     size = record.stat().st_size
     step(model, optimizer)
     assert size == record.stat().st_size > 0
+
+
+def test_the_page_resumes_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = PAGE.read_text().split("### Preemption")[1].split("<!-- tested -->\n```python\n")[1].split("```")[0].replace("1000", "6")
+
+    def run(signal_in: int) -> dict[str, torch.Tensor]:
+        def loss_of(model: nn.Module, number: int) -> torch.Tensor:
+            if number == signal_in:
+                ask()
+            return model(torch.full((2, 8), float(number))).pow(2).mean()
+
+        model, optimizer = made()
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.8)
+        exec(compile(code, "pytorch.md", "exec"), {"os": os, "castor": castor, "model": model, "optimizer": optimizer, "scheduler": scheduler, "loss_of": loss_of})
+        return {name: values.clone() for name, values in model.state_dict().items()}
+
+    want = run(-1)
+    for number in (2, 4):
+        with pytest.raises(SystemExit):
+            run(number)
+    assert castor.checkpoints("run") == [3, 5]
+    for name, values in run(-1).items():
+        assert torch.equal(values, want[name]), name
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:

@@ -134,6 +134,8 @@ class SaveOn:
         name, at_0 = signal.Signals(number).name, runtime.engine.world.rank == 0
         if at_0:
             log.warning("castor: %s came: saving step %d in %s", name, runtime.steps.number, self._directory)
+        if self._asked and time.monotonic() - self._asked_at >= _SAME_SIGNAL_S:
+            self._restore()  # a second signal ends the library's work on files at once, too
         save(self._directory, model, extra=self._extra() if callable(self._extra) else self._extra, keep=self._keep)
         if at_0:
             log.warning("castor: saved; the process ends with status %d, as %s asked", 128 + number, name)
