@@ -170,6 +170,28 @@ def test_a_scripts_own_handler_is_called_before(tmp_path: Path) -> None:
         signal.signal(signal.SIGTERM, before)
 
 
+def test_a_later_handler_may_call_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the save is on, a second time, and behind the end: each signal reaches the script's first handler once."""
+    monkeypatch.setattr(_save_on, "_SAME_SIGNAL_S", 0.0)
+    model, optimizer = made()
+    said: list[int] = []
+    number = signal.SIGRTMIN + 1  # which has no name
+    before = signal.signal(number, lambda number, _: said.append(number))
+    try:
+        with castor.save_on(tmp_path, model, signals=(number,)):
+            chained: Any = signal.getsignal(number)
+            signal.signal(number, lambda *arguments: chained(*arguments))
+            ask(number)
+            with pytest.raises(SystemExit) as end:
+                step(model, optimizer)
+            assert end.value.code == 128 + number
+            ask(number)
+        ask(number)
+    finally:
+        signal.signal(number, before)
+    assert said == [number] * 3
+
+
 def test_a_handler_that_raises_has_the_signal(tmp_path: Path) -> None:
     model, optimizer = made()
 
@@ -258,7 +280,8 @@ def test_the_page_resumes_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
         model, optimizer = made()
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.8)
-        exec(compile(code, "pytorch.md", "exec"), {"os": os, "castor": castor, "model": model, "optimizer": optimizer, "scheduler": scheduler, "loss_of": loss_of})
+        there = {"os": os, "castor": castor, "model": model, "optimizer": optimizer, "scheduler": scheduler, "loss_of": loss_of}
+        exec(compile(code, "pytorch.md", "exec"), there)
         return {name: values.clone() for name, values in model.state_dict().items()}
 
     want = run(-1)

@@ -41,6 +41,7 @@ class SaveOn:
         self._directory, self._extra, self._keep = directory, extra, keep
         self._model = weakref.ref(model)  # a signal handler is no reason for a model to live
         self._process = os.getpid()
+        self._closed = False
         self._asked = 0  # the first signal's number
         self._asked_at = 0.0  # in seconds of the monotonic clock
         self._before: dict[int, Any] = {}
@@ -67,6 +68,7 @@ class SaveOn:
             self._hook.remove()
             self._hook = None
         self._restore()
+        self._closed = True
         if _now is self:
             _now = None
 
@@ -89,18 +91,20 @@ class SaveOn:
                 signal.signal(number, signal.SIG_DFL if before is None else before)
 
     def _note(self, number: int, frame: Optional[FrameType]) -> None:
-        """The handler. The script's own comes first, and where it raises, the signal is the script's."""
-        again = self._asked and time.monotonic() - self._asked_at >= _SAME_SIGNAL_S
-        if again or self._model() is None or os.getpid() != self._process:  # the last: of a forked child
-            self._restore()
-            os.kill(os.getpid(), number)
-            return
+        """The handler. The script's own comes first, and where that one raises, nothing is saved."""
         before = self._before[number]
-        if self._asked:
-            return
-        if callable(before) and before is not signal.default_int_handler:
-            before(number, frame)
-        self._asked, self._asked_at = number, time.monotonic()
+        forked = os.getpid() != self._process
+        again = self._asked and time.monotonic() - self._asked_at >= _SAME_SIGNAL_S
+        if again or forked or self._closed or self._model() is None:
+            if callable(before):
+                before(number, frame)
+            else:  # whoever has the signal now, a later handler of the script's too, called this one to have the signal obeyed
+                signal.signal(number, signal.SIG_DFL if before is None else before)
+                os.kill(os.getpid(), number)
+        elif not self._asked:
+            if callable(before) and before is not signal.default_int_handler:
+                before(number, frame)
+            self._asked, self._asked_at = number, time.monotonic()
 
     def _after_step(self, *_: Any) -> None:
         now = time.monotonic()
@@ -131,7 +135,8 @@ class SaveOn:
         if self._hook is not None:  # an `extra` may call optimizer.step()
             self._hook.remove()
             self._hook = None
-        name, at_0 = signal.Signals(number).name, runtime.engine.world.rank == 0
+        name = {int(one): one.name for one in signal.Signals}.get(number, f"signal {number}")
+        at_0 = runtime.engine.world.rank == 0
         if at_0:
             log.warning("castor: %s came: saving step %d in %s", name, runtime.steps.number, self._directory)
         if self._asked and time.monotonic() - self._asked_at >= _SAME_SIGNAL_S:
@@ -147,9 +152,10 @@ def save_on(directory: Union[str, os.PathLike[str]], model: nn.Module, *, signal
     """From now on, one of the signals on any rank has the run finish its step, save by `castor.save`, and end with status 128 + the signal's number.
 
     The save comes at the end of `optimizer.step()`, behind post hooks that were registered before. Several ranks agree on the step; where steps are
-    shorter than 0.25 s, up to eight share an agreement. A signal while no step is under way waits for the end of the next one. The same signal within a second counts as one, since launchers pass signals on; a later second signal ends
-    the process as without Castor. A script's own handler is called before; where the handler raises, nothing is saved. A further call for the same
-    model takes the place of the earlier one. All ranks call it, in the main thread.
+    shorter than 0.25 s, up to eight share an agreement. A signal while no step is under way waits for the end of the next one. The same signal within
+    a second counts as one, since launchers pass signals on; a later second signal ends the process as without Castor. A script's own handler is
+    called before; where the handler raises, nothing is saved. A further call for the same model takes the place of the earlier one. All ranks call
+    `save_on`, in the main thread.
 
     Args:
       directory: where `castor.save` writes.
