@@ -133,7 +133,7 @@ class Param:
             raise InvalidArgument(f"parameter {self.name} has the shape {tuple(self.shape)}, and the values have {tuple(values.shape)}")
         if are_bytes(self.dtype) and values.dtype is not self.dtype:
             raise InvalidArgument(f"parameter {self.name} is {self.dtype}, held as bytes, and the values are {values.dtype}: give values of its type")
-        kept = to_floats(values)
+        kept = to_floats(values, self.dtype)
         self.runtime.leases.end_those_over()
         with uninterrupted():
             self.runtime.engine.write(self.number, _abi.PARAM, kept.data_ptr(), kept.numel())

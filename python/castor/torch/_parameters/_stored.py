@@ -43,9 +43,9 @@ def bytes_of(values: Tensor) -> Tensor:
     return values.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
-def to_floats(values: Tensor) -> Tensor:
-    """What the engine is given for them: flat float32 on the CPU."""
-    flat = bytes_of(values) if are_bytes(values.dtype) else values.detach().reshape(-1)
+def to_floats(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """What the engine is given for values of a parameter of this type: flat float32 on the CPU."""
+    flat = bytes_of(values) if are_bytes(dtype) else values.detach().reshape(-1)
     return flat.to("cpu", torch.float32).contiguous()
 
 

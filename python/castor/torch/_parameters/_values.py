@@ -238,7 +238,7 @@ class Values:
 
     def _write(self, written: list[_Copy]) -> None:
         runtime = self._runtime
-        values = [to_floats(copy.values) for copy in written]
+        values = [to_floats(copy.values, copy.param.dtype) for copy in written]
         runtime.flush()
         evaluating = runtime.forwards.evaluating
         if evaluating:
