@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
@@ -16,6 +17,7 @@ from accelerate import Accelerator
 
 from castor.errors import DoesNotFit, InvalidArgument
 from castor.hf._arguments import checked
+from castor.hf._card import training, with_step_of
 from castor.hf._checkpoints import STATES, load_states, refuse, save_states, take_renamed_weights, why_not_resumed
 from castor.hf._frozen import budgets_of_frozen, left_over, wrap_frozen
 from castor.torch._checkpoints._state import load
@@ -75,7 +77,9 @@ class _WithCastor:
         if not isinstance(self._castor_optimizer(), CastorOptimizer):
             super().create_optimizer(*args, **more)  # type: ignore[misc]
             assert self.model is not None and self.optimizer is not None
-            self.model, self.optimizer = wrap(self.model, self.optimizer, **({"on": self.args.device} | self._wrap_arguments))
+            arguments = with_step_of(self, {"on": self.args.device} | self._wrap_arguments)
+            with training(self.model) if arguments.get("card") is not None else contextlib.nullcontext():
+                self.model, self.optimizer = wrap(self.model, self.optimizer, **arguments)
             self.model_wrapped = self.model
         return self.optimizer
 
@@ -129,6 +133,10 @@ def with_castor(trainer: type) -> Any:
 
     A plain trainer resumes the checkpoints, and this one resumes those of a plain one. ``castor={"optimizer_file": False}`` leaves moments out of
     ``optimizer.pt``; a plain trainer then refuses the checkpoint.
+
+    With ``card``, a batch that nobody gives is the first of the trainer's own data, and the data are read again from the first one on. The step is then a
+    forward under the trainer's autocast, whose loss is the model's own. What label smoothing, ``compute_loss_func`` or a trainer's own loss take
+    in addition is beside ``card``; ``step`` and ``batch`` in ``castor`` say more.
 
     Args:
       trainer: `transformers.Trainer` or a class made of it.

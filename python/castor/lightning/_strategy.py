@@ -11,6 +11,7 @@ from lightning.pytorch.strategies import DDPStrategy, StrategyRegistry
 from lightning.pytorch.trainer.states import TrainerFn
 
 from castor.errors import FailedPrecondition, InvalidArgument
+from castor.lightning._card import with_step_of
 from castor.lightning._options import OptionsOfWrap
 from castor.torch._wrap import wrap
 
@@ -21,6 +22,10 @@ class CastorStrategy(OptionsOfWrap, DDPStrategy):
     Args:
       device: and all others: as for `castor.wrap`. A file may give torch's types by name, such as ``bfloat16``. ``on`` is Lightning's device where
         nobody gives one.
+
+    With ``card``, the step that nobody gives is ``training_step`` with the trainer's precision, where ``log`` and ``log_dict`` do nothing. A batch that
+    nobody gives is the first of the fit's own data, which are read again from the first one on. ``training_step`` then reads no values of tensors, and
+    writes to no logger by itself; a module for which this does not hold gives ``step`` and ``batch``.
 
     One optimizer; its scheduler, clipping, accumulation, validation and checkpoints are Lightning's.
 
@@ -52,7 +57,7 @@ class CastorStrategy(OptionsOfWrap, DDPStrategy):
         if len(self.optimizers) != 1:
             raise InvalidArgument(f"the module configures {len(self.optimizers)} optimizers, and Castor trains with one: put them into groups of one")
         assert self.lightning_module is not None
-        _, optimizer = wrap(self.lightning_module, self.optimizers[0], **self.arguments_on(self.root_device))
+        _, optimizer = wrap(self.lightning_module, self.optimizers[0], **with_step_of(trainer, self.arguments_on(self.root_device)))
         self.optimizers = [optimizer]
         for config in self.lr_scheduler_configs:
             config.scheduler.optimizer = optimizer

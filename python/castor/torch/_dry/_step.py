@@ -59,7 +59,7 @@ def dry_step(
     fakes = Fakes(on, dtype, known)
     try:
         with (
-            _random_states(), _no_collections(), _uncompiled(), known.are_shown(), values_are_named(), fake_tensors(allow_non_fake_inputs=True),
+            random_states_kept(), _no_collections(), _uncompiled(), known.are_shown(), values_are_named(), fake_tensors(allow_non_fake_inputs=True),
             exchanged(model, fakes), aliased(model) if as_wrapped else contextlib.nullcontext(),
         ):
             return counted_step(model, step, fake_batch(batch, fakes.of), on.type, others, known)
@@ -87,7 +87,7 @@ def counted_step(
 
 
 @contextlib.contextmanager
-def _random_states() -> Iterator[None]:
+def random_states_kept() -> Iterator[None]:
     """All generators are behind as before: a step may draw numbers of any."""
     numpy: Any = sys.modules.get("numpy.random")
     of_python, of_numpy = random.getstate(), numpy and numpy.get_state()
