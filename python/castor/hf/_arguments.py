@@ -13,7 +13,7 @@ from typing import Any, Optional, Union
 from castor.errors import InvalidArgument
 from castor.torch._arguments import checked_of_wrap
 
-_OF_TRAINER = ("frozen", "optimizer_file")
+_OF_TRAINER = ("frozen", "optimizer_file", "log")
 
 
 def checked(castor: Mapping[str, Any], of_trainer: bool = True) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def checked(castor: Mapping[str, Any], of_trainer: bool = True) -> dict[str, Any
 
     Args:
       castor: arguments of `castor.torch.wrap`.
-      of_trainer: ``frozen`` and ``optimizer_file`` may be among them.
+      of_trainer: ``frozen``, ``optimizer_file`` and ``log`` may be among them.
 
     Raises:
       InvalidArgument: an argument that `checked_of_wrap` refuses.

@@ -21,6 +21,7 @@ from castor.hf._card import training, with_step_of
 from castor.hf._checkpoints import STATES, load_states, refuse, save_states, take_renamed_weights, why_not_resumed
 from castor.hf._frozen import budgets_of_frozen, left_over, wrap_frozen
 from castor.torch._checkpoints._state import load
+from castor.torch._counts import Counts
 from castor.torch._optimizer import CastorOptimizer
 from castor.torch._wrap import wrap
 
@@ -35,6 +36,7 @@ class _WithCastor:
         self._frozen_arguments = self._wrap_arguments.pop("frozen", None)
         self._of_all_models = dict(self._wrap_arguments)
         self._optimizer_file = bool(self._wrap_arguments.pop("optimizer_file", True))
+        self._counts = Counts() if self._wrap_arguments.pop("log", True) else None
         super().__init__(*args, **more)
 
     def create_accelerator_and_postprocess(self) -> None:
@@ -87,6 +89,9 @@ class _WithCastor:
         optimizer = self._castor_optimizer()
         if isinstance(optimizer, CastorOptimizer) and optimizer.skipped and "loss" in logs:
             logs["skipped_steps"] = optimizer.skipped  # whose gradients were not finite
+        if self._counts is not None and "loss" in logs:
+            # Here and not in a callback, which would come behind the history and the callbacks that write TensorBoard's files and others.
+            logs.update(self._counts.since_last(self.model))
         super().log(logs, *arguments, **more)  # type: ignore[misc]
 
     def save_model(self, output_dir: Optional[str] = None, _internal_call: bool = False) -> None:
@@ -133,6 +138,8 @@ def with_castor(trainer: type) -> Any:
 
     A plain trainer resumes the checkpoints, and this one resumes those of a plain one. ``castor={"optimizer_file": False}`` leaves moments out of
     ``optimizer.pt``; a plain trainer then refuses the checkpoint.
+
+    Logs of training losses have what Castor did too, as ``castor_stall_s``; ``castor={"log": False}`` leaves these entries out.
 
     With ``card``, a batch that nobody gives is the first of the trainer's own data, and the data are read again from the first one on. The step is then a
     forward under the trainer's autocast, whose loss is the model's own. What label smoothing, ``compute_loss_func`` or a trainer's own loss take

@@ -13,10 +13,13 @@ In a script with Fabric, where ``fabric.setup(model, optimizer)`` wraps both:
 
     fabric = Fabric(accelerator="cpu", devices=2, strategy=CastorFabricStrategy(device="8GiB"))
 
+``Trainer(callbacks=[CastorMonitor()])`` logs what Castor did.
+
 Importing this package registers ``castor_stage_1`` to ``castor_stage_3`` for both: ``Trainer(strategy="castor_stage_3")``.
 """
 
 from castor.lightning._fabric import CastorFabricStrategy
+from castor.lightning._monitor import CastorMonitor
 from castor.lightning._strategy import CastorStrategy
 
-__all__ = ["CastorFabricStrategy", "CastorStrategy"]
+__all__ = ["CastorFabricStrategy", "CastorMonitor", "CastorStrategy"]
