@@ -121,11 +121,15 @@ class ModuleHooks:
         self._entered -= 1
         forwards = runtime.forwards
         if unit is not None and not runtime.residents.active:
-            if self._entered == 0:
-                self._hide()
-            runtime.uses.end(unit, own=True)
-            if unit.block and torch.is_grad_enabled():
-                runtime.gradients.blocks.watch(unit, [*tensors_in(result)])
+            try:
+                if self._entered == 0:
+                    self._hide()
+                runtime.uses.end(unit, own=True)
+                if unit.block and torch.is_grad_enabled():
+                    runtime.gradients.blocks.watch(unit, [*tensors_in(result)])
+            except BaseException:
+                forwards.leave(None)
+                raise
         if len(forwards.under_way) > 1:
             forwards.under_way.pop()
         else:
