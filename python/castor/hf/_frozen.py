@@ -16,7 +16,7 @@ from castor.torch._wrap import wrap
 
 _SHARE = 5  # a trained model has about five times the bytes of a frozen one: weights, a gradient, two moments
 _SLACK = 1 << 20  # bytes of ends of chunks
-_SHARED = ("nvme", "stage", "dtype", "keep_fp32", "buffer_dtype", "on", "timeout_s", "check", "chunk", "config")
+_SHARED = ("nvme", "stage", "shard", "dtype", "keep_fp32", "buffer_dtype", "on", "timeout_s", "check", "chunk", "config")
 
 
 def budgets_of_frozen(model: nn.Module, arguments: Mapping[str, Any], frozen: Optional[Mapping[str, Any]]) -> Optional[dict[str, Any]]:

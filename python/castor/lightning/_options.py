@@ -12,6 +12,7 @@ import torch
 from castor.torch._arguments import OF_WRAP, checked_of_wrap
 from castor.torch._dry._step import Step
 from castor.torch._machine._budgets import Budget
+from castor.torch._machine._groups import Shard
 
 
 class OptionsOfWrap:
@@ -31,6 +32,8 @@ class OptionsOfWrap:
         host: Budget = "auto",
         nvme: Union[str, Sequence[str], None] = None,
         stage: int = 3,
+        shard: Shard = None,
+        shard_states: str = "group",
         dtype: Union[str, torch.dtype, None] = None,
         keep_fp32: Sequence[str] = (),
         buffer_dtype: Union[str, torch.dtype, None] = None,

@@ -70,8 +70,8 @@ _DEEPSPEED_SPECIAL = {
     "torch_autocast.enabled": "call the model under torch.autocast",
     "torch_autocast.dtype": "call the model under torch.autocast",
     "bf16.bf16_master_weights_and_grads": "Castor keeps float32 masters of bfloat16 parameters",
-    "zero_optimization.mics_shard_size": "give config={'shard_group': ...}",
-    "zero_optimization.zero_hpz_partition_size": "give config={'shard_group': ...}, which parts optimizer states alike, or with 'optimizer_span': 'world' over all ranks",
+    "zero_optimization.mics_shard_size": "give shard= the same number, or shard='host'",
+    "zero_optimization.zero_hpz_partition_size": "give shard= the same number, or shard='host', and shard_states='world'",
 }
 _TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 

@@ -22,6 +22,7 @@ from castor.torch._dry._step import Step
 from castor.torch._machine._budgets import Budget
 from castor.torch._machine._device import device_of
 from castor.torch._machine._drives import folders_of
+from castor.torch._machine._groups import Shard, groups_in
 from castor.torch._machine._world import make_world
 from castor.torch._model import Param, Unit
 from castor.torch._modules import Modules
@@ -59,6 +60,8 @@ def wrap(
     host: Budget = "auto",
     nvme: Union[str, Sequence[str], None] = None,
     stage: int = 3,
+    shard: Shard = None,
+    shard_states: str = "group",
     dtype: Optional[torch.dtype] = None,
     keep_fp32: Sequence[str] = (),
     buffer_dtype: Optional[torch.dtype] = None,
@@ -93,6 +96,9 @@ def wrap(
       step, batch: what `card` is for: ``step(model, batch)`` is a forward and a loss, as for `castor.dry_step`. None: the model returns its ``loss``.
       nvme: a directory, or several on drives of their own, for what fits nowhere else.
       stage: 0 to 3, as ZeRO counts: what ranks keep a part of only.
+      shard: the ranks that share one set of shards; other groups keep copies, and parameters are gathered inside a group. ``"host"``: the ranks of each
+        host, or a number of consecutive ranks. None: all ranks.
+      shard_states: ``"group"``: the optimizer's states are cut among a group's ranks. ``"world"``: among all ranks, which takes the least memory.
       dtype: the parameters' type from now on, with float32 masters where it is less. Floating inputs of the model are cast to it. Modules with
         running statistics, such as BatchNorm, stay in float32.
       keep_fp32: modules that stay in float32, by patterns of their names, such as ``["*.router", "*norm*"]``. Their floating inputs are cast, and their
@@ -137,12 +143,13 @@ def wrap(
     subject = _look(model, optimizer, ignore, Types(dtype, keep_fp32, buffer_dtype), on)
     folders = folders_of(nvme)
     chosen: dict[str, Any] = {"policy": policy, "count_norm": not update_in_backward, "home_rules": _home_rules(place or {}, subject.rule),
-                              **_reduced_in(reduce_dtype), **_moments_in(state_dtype), **(config or {})}
+                              **_reduced_in(reduce_dtype), **_moments_in(state_dtype), **groups_in(shard, shard_states, config or {}), **(config or {})}
     with contextlib.ExitStack() as undo:
         shared: Optional[Shared] = None
         if card is not None:
             planned = {"host": host, "folders": folders, "stage": stage, "max_norm": max_norm, "chunk": chunk, "update_in_backward": update_in_backward,
-                       "units": units, "reduce_dtype": reduce_dtype, "state_dtype": state_dtype}
+                       "units": units, "reduce_dtype": reduce_dtype, "state_dtype": state_dtype,
+                       "groups": {key: chosen[key] for key in ("shard_group", "optimizer_span") if key in chosen}}
             shared = share(model, optimizer, card, step, batch, subject.computes_on, dtype, planned)
             undo.callback(shared.take_back)
             device, host = shared.choice.device_bytes, shared.host_bytes

@@ -46,7 +46,7 @@ def share(model: nn.Module, optimizer: Any, card: Union[int, str], step: Optiona
     """Chooses, and has the chosen blocks compute their forward again.
 
     Args:
-      told: other arguments of `castor.wrap` by their names, and ``folders``.
+      told: other arguments of `castor.wrap` by their names, ``folders``, and ``groups``: keys of the engine's config for groups of ranks.
 
     Raises:
       InvalidArgument: the batch is missing, or the step cannot run on tensors without memory.
@@ -81,7 +81,7 @@ def share(model: nn.Module, optimizer: Any, card: Union[int, str], step: Optiona
 def _planned(told: Mapping[str, Any], dtype: Optional[torch.dtype]) -> dict[str, Any]:
     """The same as options of `castor.plan`."""
     world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-    made: dict[str, Any] = {"world": world, "stage": told["stage"], "clip": told["max_norm"], "units": told["units"]}
+    made: dict[str, Any] = {"world": world, "stage": told["stage"], "clip": told["max_norm"], "units": told["units"], **told["groups"]}
     if told["folders"]:
         made["nvme"] = min(shutil.disk_usage(folder).free for folder in told["folders"]) // local_ranks()
     if dtype is not None:

@@ -39,19 +39,24 @@ _made: dict[int, _Made] = {}  # in the order in which all ranks made them
 _numbers = itertools.count()
 
 
-def make_world(timeout_s: float, device: torch.device) -> World:
-    """The ranks that torch.distributed has, where it was begun; else this process alone.
-
-    A world of several ranks ends when all of its ranks have lost its models and make another world, at the latest with the process. The end waits for all
-    ranks, which a garbage collector must not. A script may destroy torch's process groups before: a world that is made needs none of them.
-    """
+def several_ranks() -> bool:
+    """Whether torch.distributed connects this process with others. FailedPrecondition where a launcher started others and nobody connected them."""
     begun = dist.is_available() and dist.is_initialized()
     if not begun and int(os.environ.get("WORLD_SIZE") or 1) > 1:
         raise FailedPrecondition(
             f"torchrun started {os.environ['WORLD_SIZE']} ranks, and torch.distributed has not begun, so each would train alone: call castor.join() before "
             "the model is made"
         )
-    if not begun or dist.get_world_size() == 1:
+    return begun and dist.get_world_size() > 1
+
+
+def make_world(timeout_s: float, device: torch.device) -> World:
+    """The ranks that torch.distributed has, where it was begun; else this process alone.
+
+    A world of several ranks ends when all of its ranks have lost its models and make another world, at the latest with the process. The end waits for all
+    ranks, which a garbage collector must not. A script may destroy torch's process groups before: a world that is made needs none of them.
+    """
+    if not several_ranks():
         return World(timeout_s=timeout_s)
     warn_where_bound()
     _end_unused()
