@@ -39,6 +39,7 @@ from castor.torch._checkpoints import _save_on as save_on_module  # noqa: E402
 from castor.torch._machine import _world  # noqa: E402
 from models import PLAIN, Case  # noqa: E402
 from renamed_models import renamed, with_values  # noqa: E402
+from shard_cases import shards, shards_refused, shards_saved  # noqa: E402, F401
 
 CASES = {case.name: case for case in PLAIN}
 

@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any
 
-import card_cases
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -39,7 +38,7 @@ def wrapped(**wrap: Any) -> tuple[Any, Any]:
 
 
 def steps(model: Any, optimizer: Any, first: int, last: int) -> dict[str, Any]:
-    """Each rank has batches of its own. The digest is of the exact weights and of the moments."""
+    """Each rank has batches of its own. The digest is of the float32 weights."""
     size = dist.get_world_size()
     for step in range(first, last):
         data = torch.randn(4, WIDTH, generator=torch.Generator().manual_seed(step * size + dist.get_rank()))
@@ -53,13 +52,56 @@ def steps(model: Any, optimizer: Any, first: int, last: int) -> dict[str, Any]:
     return {"digest": text.hexdigest(), "host": stats["host_peak_bytes"], "norm": optimizer.grad_norm}
 
 
-def told(**wrap: Any) -> str:
-    """The words of the refusal, which all ranks have."""
-    try:
-        wrapped(**wrap)
-        said = ""
-    except castor.CastorError as error:
-        said = f"{type(error).__name__}: {error}"
+def shards(folder: str) -> dict[str, dict[str, Any]]:
+    """What steps leave, by stage, `shard`, `shard_states` and hosts."""
+    cases: list[tuple[int, Any, str, str]] = [(stage, shard, "group", "aabb") for stage in (1, 3) for shard in (None, "host", 1)]
+    cases += [(stage, "host", "world", "aabb") for stage in (1, 2, 3)]
+    cases += [(3, 2, "group", "aabb"), (0, "host", "group", "aabb"), (3, "host", "group", "aaaa"), (3, "host", "group", "abcd")]
+    found = {}
+    for stage, shard, states, names in cases:
+        with on_hosts(names):
+            model, optimizer = wrapped(stage=stage, shard=shard, shard_states=states)
+        found[f"{stage} {shard} {states} {names}"] = steps(model, optimizer, 0, 4)
+        del model, optimizer
+    return found
+
+
+def shards_saved(folder: str) -> dict[str, Any]:
+    """Digests of runs that were saved under one grouping and resumed under another, next to a run that was not."""
+    ways: list[dict[str, Any]] = [{}, {"shard": "host"}, {"shard": 2, "shard_states": "world"}]
+    with on_hosts("aabb"):
+        resumed = {}
+        for number, before in enumerate(ways):
+            model, optimizer = wrapped(**before)
+            steps(model, optimizer, 0, 2)
+            castor.save(f"{folder}/{number}", model)
+            for other, after in enumerate(ways):
+                model, optimizer = wrapped(**after)
+                castor.load(f"{folder}/{number}", model)
+                resumed[f"{number} to {other}"] = steps(model, optimizer, 2, 4)["digest"]
+        model, optimizer = wrapped()
+        return {"resumed": resumed, "went on": steps(model, optimizer, 0, 4)["digest"]}
+
+
+def shards_refused(folder: str) -> dict[str, str]:
+    mine = 4 if dist.get_rank() == 3 else 2
+    return {
+        "other sizes": _refusal("aaab", shard="host"),
+        "not next to each other": _refusal("abab", shard="host"),
+        "does not divide": _refusal("aabb", shard=3),
+        "ranks differ": _refusal("aabb", shard=mine),
+        "nothing is cut": _refusal("aabb", shard=2, stage=0, shard_states="world"),
+    }
+
+
+def _refusal(names: str, **wrap: Any) -> str:
+    """The words that all ranks have."""
+    said = ""
+    with on_hosts(names):
+        try:
+            wrapped(**wrap)
+        except castor.CastorError as error:
+            said = f"{type(error).__name__}: {error}"
     all_say: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(all_say, said)
     assert len(set(all_say)) == 1, all_say
