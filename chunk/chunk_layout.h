@@ -13,7 +13,7 @@
 //             |<- shard of rank 0 ->|<- rank 1 ->|       ...         |
 //
 // A group of the layout is the chunks of one size that hold the parameters of
-// one dtype, trainable or frozen, with as many optimizer states.
+// one dtype, trainable or frozen, with as many optimizer states, kept alike.
 //
 // Immutable once built, hence thread-safe.
 
@@ -54,6 +54,7 @@ struct GroupInfo {
   Elements chunk_size;          // C of this group
   std::vector<ChunkId> chunks;  // in packing order
   int states = -1;              // ParamSpec::states of its parameters
+  bool moments8 = false;        // ParamSpec::moments8 of them
 };
 
 // One rank's slice of a chunk.

@@ -36,7 +36,7 @@ enum class Section : uint8_t { kGroups, kChunks, kParameters };
 
 const Keys& FieldsOf(Section section) {
   static const std::array<Keys, 3> keys = {
-      Keys{"dtype", "trainable", "chunk_elements"},
+      Keys{"dtype", "trainable", "chunk_elements", "moments8"},
       Keys{"group", "elements", "oversize"},
       Keys{"name", "shape", "dtype", "trainable", "chunk", "offset"}};
   return keys[static_cast<size_t>(section)];
@@ -90,6 +90,8 @@ class LayoutHandler final : public JsonHandler {
   Status Close(const JsonPath& path) override {
     if (path.empty()) return CheckAllSeen(path, RootKeys(), root_seen_);
     if (path.size() == 2) {
+      // Few groups say so.
+      if (section_ == Section::kGroups) See(FieldsOf(section_), "moments8");
       return CheckAllSeen(path, FieldsOf(section_), fields_seen_);
     }
     return OkStatus();
@@ -180,6 +182,7 @@ class LayoutHandler final : public JsonHandler {
     const std::string& field = path[2].key;
     if (field == "dtype") return TakeDType(path, scalar, &group.dtype);
     if (field == "trainable") return TakeBool(path, scalar, &group.trainable);
+    if (field == "moments8") return TakeBool(path, scalar, &group.moments8);
     CASTOR_ASSIGN_OR_RETURN(group.chunk_elements,
                             ReadJsonCount(path, scalar, 1, kMostElements));
     return OkStatus();

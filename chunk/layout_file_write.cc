@@ -55,8 +55,9 @@ Result<std::string> WriteLayout(std::span<const ParamSpec> params,
       [&](size_t i) {
         const GroupInfo& group = layout.groups()[i];
         return fmt::format(
-            R"({{"dtype": "{}", "trainable": {}, "chunk_elements": {}}})",
-            DTypeName(group.dtype), group.trainable, group.chunk_size.count());
+            R"({{"dtype": "{}", "trainable": {}, "chunk_elements": {}{}}})",
+            DTypeName(group.dtype), group.trainable, group.chunk_size.count(),
+            group.moments8 ? R"(, "moments8": true)" : "");
       },
       &text);
   text += ",\n";

@@ -30,6 +30,9 @@ struct ParamSpec {
   // How many states its optimizer keeps of it, where optimizers differ in that;
   // -1: as many as of any. Parameters that differ do not share chunks.
   int states = -1;
+  // Its moments are kept in blocks of 8 bits, beside others in float32. It
+  // begins at a multiple of kScaleBlock, and shares chunks with its like alone.
+  bool moments8 = false;
 };
 
 // The product of `shape`. Malformed when a dimension is negative or the product

@@ -333,7 +333,7 @@ void AddOptimizer(OptionTable& t, OptimizerOptions* o) {
   t.Choice("optimizer.span", &o->span, UpdateSpanName,
            {UpdateSpan::kElements, UpdateSpan::kParameter});
   t.Choice("optimizer.moment_dtype", &o->moment_dtype, DTypeName,
-           {DType::kF32, DType::kBF16})
+           {DType::kF32, DType::kBF16, DType::kBlocks8})
       .Flag("--moments", "what moments are kept in")
       .For(kPlanFlag | kSimulateFlag);
   t.Real("optimizer.weight_decay", &o->weight_decay, 0, kMostReal)

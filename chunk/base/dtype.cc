@@ -17,7 +17,7 @@ struct DTypeInfo {
   std::string_view name;
 };
 
-constexpr std::array<DTypeInfo, 22> kInfos = {{
+constexpr std::array<DTypeInfo, 24> kInfos = {{
     {DType::kF64, 64, "F64"},
     {DType::kF32, 32, "F32"},
     {DType::kF16, 16, "F16"},
@@ -40,7 +40,12 @@ constexpr std::array<DTypeInfo, 22> kInfos = {{
     {DType::kU8, 8, "U8"},
     {DType::kBool, 8, "BOOL"},
     {DType::kC64, 64, "C64"},
+    {DType::kBlocks8, 0, "8bit"},
+    {DType::kBlocks8Positive, 0, "8bit"},
 }};
+
+// A scale, and a byte for each value.
+constexpr Bytes kBlockBytes{4 + kScaleBlock.count()};
 
 struct DTypeAlias {
   std::string_view name;
@@ -67,7 +72,10 @@ const DTypeInfo& InfoOf(DType dtype) {
 
 }  // namespace
 
-int DTypeBits(DType dtype) { return InfoOf(dtype).bits; }
+int DTypeBits(DType dtype) {
+  CASTOR_CHECK(!IsBlocks8(dtype));
+  return InfoOf(dtype).bits;
+}
 
 std::string_view DTypeName(DType dtype) { return InfoOf(dtype).name; }
 
@@ -87,12 +95,21 @@ std::optional<DType> ParseDType(std::string_view name) {
 
 Bytes BytesOf(Elements count, DType dtype) {
   const Bytes bytes = BytesToHold(count, dtype);
+  if (IsBlocks8(dtype)) {
+    CASTOR_CHECK_EQ(count.count() % kScaleBlock.count(), 0);
+    return bytes;
+  }
   // Only types smaller than a byte can end inside one.
   CASTOR_CHECK_EQ(count.count() % 8 * DTypeBits(dtype) % 8, 0);
   return bytes;
 }
 
 Bytes BytesToHold(Elements count, DType dtype) {
+  if (IsBlocks8(dtype)) {
+    const int64_t blocks =
+        (count.count() + kScaleBlock.count() - 1) / kScaleBlock.count();
+    return kBlockBytes * blocks;
+  }
   const int bits = DTypeBits(dtype);
   if (bits % 8 == 0) return Bytes(count.count()) * (bits / 8);
   int64_t total_bits = 0;

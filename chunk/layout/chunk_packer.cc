@@ -182,13 +182,14 @@ std::vector<ParamGroup> GroupParams(std::span<const ParamSpec> params) {
     const ParamSpec& param = params[i];
     const auto holds = [&param](const ParamGroup& group) {
       return group.dtype == param.dtype && group.trainable == param.trainable &&
-             group.states == param.states;
+             group.states == param.states && group.moments8 == param.moments8;
     };
     if (groups.empty() || !holds(groups[last])) {
       const auto found = std::find_if(groups.begin(), groups.end(), holds);
       last = static_cast<size_t>(found - groups.begin());
       if (found == groups.end()) {
-        groups.push_back({param.dtype, param.trainable, {}, param.states});
+        groups.push_back(
+            {param.dtype, param.trainable, {}, param.states, param.moments8});
       }
     }
     groups[last].params.emplace_back(static_cast<int32_t>(i));
@@ -296,7 +297,8 @@ Result<ChunkLayout> PackChunks(std::span<const ParamSpec> params,
       builder.Add(group.params[i], sizes[i], whole);
     }
     infos.push_back({group.dtype, group.trainable, chunk_sizes[g],
-                     std::move(builder).Finish(), group.states});
+                     std::move(builder).Finish(), group.states,
+                     group.moments8});
   }
   return ChunkLayout(options.world, options.align, std::move(places),
                      std::move(chunks), std::move(infos));

@@ -52,10 +52,11 @@ struct ParamGroup {
   bool trainable = true;
   std::vector<ParamId> params;
   int states = -1;
+  bool moments8 = false;
 };
 
-// Splits a list into groups by (dtype, trainable, states), in order of first
-// sight.
+// Splits a list into groups by (dtype, trainable, states, moments8), in order
+// of first sight.
 std::vector<ParamGroup> GroupParams(std::span<const ParamSpec> params);
 
 // The sizes of a group's parameters, in its order. Malformed names the first

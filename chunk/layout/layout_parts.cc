@@ -57,6 +57,7 @@ class Assembler {
     for (size_t g = 0; g < groups_.size(); ++g) {
       const GroupInfo& other = groups_[g];
       if (other.dtype != group.dtype || other.trainable != group.trainable ||
+          other.moments8 != group.moments8 ||
           other.chunk_size == Elements(group.chunk_elements)) {
         continue;
       }
@@ -67,8 +68,17 @@ class Assembler {
           g, groups_.size(), KindName(group.trainable), DTypeName(group.dtype),
           other.chunk_size.count(), group.chunk_elements));
     }
-    groups_.push_back(
-        {group.dtype, group.trainable, Elements(group.chunk_elements), {}});
+    if (group.moments8 && pack_.align % kScaleBlock != Elements(0)) {
+      return Malformed(fmt::format(
+          "group {} has moments of 8 bits, and parameters are aligned to {} "
+          "elements: it needs a multiple of {}",
+          groups_.size(), pack_.align.count(), kScaleBlock.count()));
+    }
+    groups_.push_back({.dtype = group.dtype,
+                       .trainable = group.trainable,
+                       .chunk_size = Elements(group.chunk_elements),
+                       .chunks = {},
+                       .moments8 = group.moments8});
     last_chunk_.push_back(-1);
     return OkStatus();
   }

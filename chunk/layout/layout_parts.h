@@ -26,6 +26,7 @@ struct LayoutParts {
     DType dtype = DType::kF32;
     bool trainable = true;
     int64_t chunk_elements = 0;  // C
+    bool moments8 = false;
   };
   struct Chunk {
     int64_t group = 0;

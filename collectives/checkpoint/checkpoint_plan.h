@@ -33,6 +33,10 @@ inline constexpr char kOptimizerFolder[] = "optimizer";
 
 // Gradients mean nothing between steps.
 constexpr bool IsSaved(StateKind state) { return state != StateKind::kGrad; }
+// What a file has of a state that is kept in this type.
+constexpr DType SavedDType(DType dtype) {
+  return IsBlocks8(dtype) ? DType::kF32 : dtype;
+}
 
 // A parameter of a model and what an engine keeps of it.
 struct ParamWithStates {

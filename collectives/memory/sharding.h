@@ -37,8 +37,8 @@ struct Sharding {
   int stage = 3;
   int world = 1;
   int rank = 0;
-  StateNames states = {};  // of what the optimizer keeps
-  DType moment_dtype = DType::kF32;
+  StateNames states = {};            // of what the optimizer keeps
+  DType moment_dtype = DType::kF32;  // kBlocks8: of groups that say so
   bool fp32_grads = false;  // gradients are fp32, whatever the parameters
   // Gradients stay in the trainer's memory, and have no place in a tier.
   bool borrows_grads = false;
@@ -121,7 +121,11 @@ struct Sharding {
       case StateKind::kGrad:
         return fp32_grads ? DType::kF32 : group.dtype;
       default:
-        return IsOptimizerState(state) ? moment_dtype : group.dtype;
+        if (!IsOptimizerState(state)) return group.dtype;
+        if (!IsBlocks8(moment_dtype)) return moment_dtype;
+        if (!group.moments8) return DType::kF32;
+        return state == OptimizerState(0) ? DType::kBlocks8
+                                          : DType::kBlocks8Positive;
     }
   }
 
@@ -131,7 +135,8 @@ struct Sharding {
     for (int i = 0; i < states.optimizer_states(); ++i) {
       kept += exists(OptimizerState(i), group);
     }
-    return {dtype(StateKind::kGrad, group), group.dtype, moment_dtype, kept};
+    return {dtype(StateKind::kGrad, group), group.dtype,
+            dtype(OptimizerState(0), group), kept};
   }
 
   // What this rank keeps of the state, in elements of the chunk.

@@ -21,6 +21,7 @@
 #include "chunk/text/quote.h"
 #include "chunk/text/units_text.h"
 #include "collectives/memory/budget_raises.h"
+#include "offload/kernels/optimizer_options.h"
 #include "placement/placement_rules.h"
 #include "placement/state_kind.h"
 
@@ -30,7 +31,9 @@ namespace {
 PackOptions PackingOf(const ZeroOptions& options, int world) {
   PackOptions pack;
   pack.world = world;
-  pack.align = options.align;
+  pack.align = IsBlocks8(options.optimizer.moment_dtype)
+                   ? RoundUp(options.align, kScaleBlock)
+                   : options.align;
   pack.shards = ShardingOf(options, world, 0).pieces(OptimizerState(0));
   return pack;
 }
@@ -75,6 +78,25 @@ Status CheckWhole(const ChunkLayout& layout, std::span<const ParamSpec> params,
         Quoted(params[p].name), pack.shards));
   }
   return OkStatus();
+}
+
+// Smaller parameters, norms and biases among them, take little memory and much
+// precision (Dettmers et al. 2022).
+constexpr Elements kLeastMoments8{4096};
+
+// Of which parameters the options keep moments in 8 bits.
+std::vector<ParamSpec> Marked(std::span<const ParamSpec> params,
+                              const ZeroOptions& options) {
+  std::vector<ParamSpec> marked(params.begin(), params.end());
+  if (!IsBlocks8(options.optimizer.moment_dtype) ||
+      MomentsOf(options.optimizer) == 0) {
+    return marked;
+  }
+  for (ParamSpec& spec : marked) {
+    const Result<Elements> size = CountElements(spec.shape, spec.dtype);
+    spec.moments8 = spec.trainable && size.ok() && *size >= kLeastMoments8;
+  }
+  return marked;
 }
 
 Result<std::vector<Elements>> SearchedSizes(std::span<const ParamSpec> params,
@@ -127,6 +149,25 @@ Result<Candidate> Made(std::span<const ParamSpec> params,
 
 }  // namespace
 
+Status CheckMomentChunks(const ChunkLayout& layout,
+                         std::span<const ParamSpec> params,
+                         const ZeroOptions& options) {
+  if (!IsBlocks8(options.optimizer.moment_dtype)) return OkStatus();
+  const std::vector<ParamSpec> marked = Marked(params, options);
+  for (size_t p = 0; p < marked.size(); ++p) {
+    const ParamPlace& place = layout.places()[p];
+    if (!place.chunk.valid()) continue;
+    const auto group = static_cast<size_t>(layout.chunk(place.chunk).group);
+    if (marked[p].moments8 == layout.groups()[group].moments8) continue;
+    return InvalidArgument(fmt::format(
+        "the layout packs parameter {} among parameters {} moments of 8 bits, "
+        "which need chunks of their own: take the layout of a run that has "
+        "such moments, or none",
+        Quoted(marked[p].name), marked[p].moments8 ? "without" : "with"));
+  }
+  return OkStatus();
+}
+
 std::vector<ChunkBounds> BoundsFor(std::span<const ParamSpec> params,
                                    const ZeroOptions& options, int world,
                                    Bytes device_budget) {
@@ -137,13 +178,16 @@ std::vector<ChunkBounds> BoundsFor(std::span<const ParamSpec> params,
                         said(options.min_chunk), said(options.max_chunk));
 }
 
-Result<ChunkLayout> LayoutOf(std::span<const ParamSpec> params,
+Result<ChunkLayout> LayoutOf(std::span<const ParamSpec> unmarked,
                              const ZeroOptions& options, int world) {
   CASTOR_CHECK(!SearchesFreely(options));
+  const std::vector<ParamSpec> params = Marked(unmarked, options);
   if (options.layout != nullptr) {
     CASTOR_RETURN_IF_ERROR(CheckLayoutFits(*options.layout, params, world));
     CASTOR_RETURN_IF_ERROR(
         CheckWhole(options.layout->layout, params, PackingOf(options, world)));
+    CASTOR_RETURN_IF_ERROR(
+        CheckMomentChunks(options.layout->layout, params, options));
     return options.layout->layout;
   }
   const PackOptions pack = PackingOf(options, world);
@@ -159,13 +203,14 @@ Result<ChunkLayout> LayoutOf(std::span<const ParamSpec> params,
   return PackChunks(params, sizes, pack);
 }
 
-Result<ChunkLayout> ChooseLayout(std::span<const ParamSpec> params,
+Result<ChunkLayout> ChooseLayout(std::span<const ParamSpec> unmarked,
                                  const ZeroOptions& options,
                                  const Sharding& sharding,
                                  const SealBudgets& budgets,
                                  const SealOptions& declared) {
   const int world = sharding.world;
-  if (!SearchesFreely(options)) return LayoutOf(params, options, world);
+  if (!SearchesFreely(options)) return LayoutOf(unmarked, options, world);
+  const std::vector<ParamSpec> params = Marked(unmarked, options);
   const PackOptions pack = PackingOf(options, world);
   std::vector<Elements> before;
   std::vector<BudgetRaises> raises;

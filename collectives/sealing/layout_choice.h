@@ -44,6 +44,12 @@ Result<ChunkLayout> ChooseLayout(std::span<const ParamSpec> params,
                                  const SealBudgets& budgets,
                                  const SealOptions& declared);
 
+// InvalidArgument, naming the first parameter, where a layout that was made
+// elsewhere does not keep parameters whose moments are of 8 bits apart.
+Status CheckMomentChunks(const ChunkLayout& layout,
+                         std::span<const ParamSpec> params,
+                         const ZeroOptions& options);
+
 // What to say of a layout whose chunk size the options give. Empty unless the
 // layout wastes more than a tenth of the model, and a search from half of that
 // size to twice picks a better one.

@@ -20,6 +20,7 @@ uint64_t LayoutDigest(const ChunkLayout& layout) {
     hash.Add(group.trainable);
     hash.Add(group.chunk_size.count());
     hash.Add(group.states);
+    hash.Add(group.moments8);
   }
   for (const ChunkInfo& chunk : layout.chunks()) {
     hash.Add(chunk.group);

@@ -152,7 +152,8 @@ void CudaDevice::Optimize(Lane& lane, const OptimizerBuffers& buffers,
   CASTOR_CHECK_GE(count, Elements(0));
   CASTOR_CHECK(IsFloat(buffers.grad_dtype));
   CASTOR_CHECK(buffers.moment_dtype == DType::kF32 ||
-               buffers.moment_dtype == DType::kBF16);
+               buffers.moment_dtype == DType::kBF16 ||
+               buffers.moment_dtype == DType::kBlocks8);
   CASTOR_CHECK(buffers.low == nullptr || (buffers.low_dtype != DType::kF32 &&
                                           IsFloat(buffers.low_dtype)));
   if (count == Elements(0)) return;

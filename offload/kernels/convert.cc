@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "chunk/base/check.h"
+#include "offload/kernels/numbers/block_codes.h"
 #include "offload/kernels/numbers/float16.h"
 #include "offload/kernels/numbers/float_mode.h"
 
@@ -106,6 +107,18 @@ void ConvertToFloat(const void* from, DType dtype, int64_t count, float* to) {
     std::copy_n(static_cast<const uint8_t*>(from), count, to);
     return;
   }
+  if (IsBlocks8(dtype)) {
+    const bool positive = dtype == DType::kBlocks8Positive;
+    const DefaultFloatMode mode;
+    const auto* const blocks = static_cast<const CodeBlock*>(from);
+    for (int64_t i = 0; i < count; ++i) {
+      const CodeBlock& block = blocks[i / kBlockValues];
+      const uint8_t code = block.codes[i % kBlockValues];
+      to[i] = WithCanonicalNaN(positive ? DecodePositive(code, block.scale)
+                                        : DecodeValue(code, block.scale));
+    }
+    return;
+  }
   CASTOR_CHECK(dtype == DType::kBF16 || dtype == DType::kF16);
   const auto past = reinterpret_cast<uintptr_t>(to) % kStreamAlign;
   const bool streams = count >= kLeastStreamed;
@@ -152,6 +165,20 @@ void ConvertFromFloat(const float* from, int64_t count, DType dtype, void* to) {
           from[i] > 0
               ? static_cast<uint8_t>(std::lround(std::min(from[i], 255.0F)))
               : uint8_t{0};
+    }
+    return;
+  }
+  if (IsBlocks8(dtype)) {
+    const DefaultFloatMode mode;
+    const auto nearest = [](int64_t) { return kNearest; };
+    auto* block = static_cast<CodeBlock*>(to);
+    for (int64_t i = 0; i < count; i += kBlockValues, ++block) {
+      const int64_t rest = std::min<int64_t>(kBlockValues, count - i);
+      if (dtype == DType::kBlocks8Positive) {
+        EncodeBlock<true>(from + i, rest, nearest, block);
+      } else {
+        EncodeBlock<false>(from + i, rest, nearest, block);
+      }
     }
     return;
   }

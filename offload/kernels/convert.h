@@ -16,14 +16,16 @@
 
 namespace castor {
 
-// `count` elements of `dtype` (kF32, kBF16, kF16 or kU8) at `from` widened to
-// fp32, exactly; a NaN of fp16 is made canonical. The ranges do not overlap and
-// need element alignment only.
+// `count` elements of `dtype` (kF32, kBF16, kF16, kU8 or blocks of 8 bits) at
+// `from` widened to fp32, exactly; a NaN of fp16 or of a block is made
+// canonical. The ranges do not overlap and need element alignment only, blocks
+// that of fp32, and begin with a block.
 void ConvertToFloat(const void* from, DType dtype, int64_t count, float* to);
 
-// fp32 rounded to `dtype` (kF32, kBF16, kF16 or kU8), NaN made canonical in
-// each. Of kU8 what is below 0 or NaN becomes 0, and what is above 255 becomes
-// 255. The ranges do not overlap and need element alignment only.
+// fp32 rounded to one of these types, NaN made canonical in each. Blocks are
+// written to the last one's end, with zeros past `count`. Of kU8 what is below
+// 0 or NaN becomes 0, and what is above 255 becomes 255. The ranges do not
+// overlap and need element alignment only.
 void ConvertFromFloat(const float* from, int64_t count, DType dtype, void* to);
 
 }  // namespace castor

@@ -3,11 +3,15 @@
 
 #include "offload/kernels/optimizer.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <type_traits>
 
 #include "chunk/base/check.h"
+#include "chunk/base/units.h"
 #include "offload/kernels/numbers/bfloat16.h"
+#include "offload/kernels/numbers/block_codes.h"
 #include "offload/kernels/numbers/float16.h"
 #include "offload/kernels/numbers/float_mode.h"
 #include "offload/kernels/optimizer_kernels.h"
@@ -33,7 +37,7 @@ void Check(const OptimizerBuffers& b, const OptimizerScalars& scalars) {
   CASTOR_CHECK(b.grad_dtype == DType::kF32 || b.grad_dtype == DType::kBF16 ||
                b.grad_dtype == DType::kF16);
   CASTOR_CHECK(MomentsOf(scalars) == 0 || b.moment_dtype == DType::kF32 ||
-               b.moment_dtype == DType::kBF16);
+               b.moment_dtype == DType::kBF16 || IsBlocks8(b.moment_dtype));
   CASTOR_CHECK(b.low == nullptr || b.low_dtype == DType::kBF16 ||
                b.low_dtype == DType::kF16);
 }
@@ -60,21 +64,35 @@ void StoreMoment(float value, const OptimizerBuffers& b, uint32_t chance,
   }
 }
 
-void UpdateElement(const OptimizerBuffers& b, int64_t i, int moments,
-                   const OptimizerScalars& s, float grad_factor) {
+// Updates the parameter's element and the moments given.
+void UpdateValues(const OptimizerBuffers& b, int64_t i, int moments,
+                  const OptimizerScalars& s, float grad_factor, float* m,
+                  float* v) {
   const float g = LoadAsFloat(b.grad, b.grad_dtype, i) * grad_factor;
   float p = b.param[i];
-  float m = moments > 0 ? LoadAsFloat(b.exp_avg, b.moment_dtype, i) : 0;
-  float v = moments > 1 ? LoadAsFloat(b.exp_avg_sq, b.moment_dtype, i) : 0;
   if (s.kind == OptimizerKind::kLion) {
-    LionUpdate(s, g, &p, &m);
+    LionUpdate(s, g, &p, m);
   } else if (moments == 2) {
-    AdamUpdate(s, g, &p, &m, &v);
+    AdamUpdate(s, g, &p, m, v);
   } else if (moments == 1) {
-    MomentumUpdate(s, g, &p, &m);
+    MomentumUpdate(s, g, &p, m);
   } else {
     SgdUpdate(s, g, &p);
   }
+  (b.new_param != nullptr ? b.new_param : b.param)[i] = WithCanonicalNaN(p);
+  if (b.low == nullptr) return;
+  if (b.low_dtype == DType::kF16) {
+    static_cast<Float16*>(b.low)[i].bits = FloatToFloat16(p);
+  } else {
+    static_cast<BFloat16*>(b.low)[i].bits = FloatToBFloat16(p);
+  }
+}
+
+void UpdateElement(const OptimizerBuffers& b, int64_t i, int moments,
+                   const OptimizerScalars& s, float grad_factor) {
+  float m = moments > 0 ? LoadAsFloat(b.exp_avg, b.moment_dtype, i) : 0;
+  float v = moments > 1 ? LoadAsFloat(b.exp_avg_sq, b.moment_dtype, i) : 0;
+  UpdateValues(b, i, moments, s, grad_factor, &m, &v);
   const uint32_t chance = StochasticBits(
       b.rounding.key, static_cast<uint64_t>(b.rounding.first_element + i));
   const bool aside = b.new_param != nullptr;
@@ -84,12 +102,55 @@ void UpdateElement(const OptimizerBuffers& b, int64_t i, int moments,
   if (moments > 1) {
     StoreMoment(v, b, chance >> 16, aside ? b.new_exp_avg_sq : b.exp_avg_sq, i);
   }
-  (aside ? b.new_param : b.param)[i] = WithCanonicalNaN(p);
-  if (b.low == nullptr) return;
-  if (b.low_dtype == DType::kF16) {
-    static_cast<Float16*>(b.low)[i].bits = FloatToFloat16(p);
-  } else {
-    static_cast<BFloat16*>(b.low)[i].bits = FloatToBFloat16(p);
+}
+
+// Updates `count` elements from `begin` on, a block of moments at most.
+void UpdateBlock(const OptimizerBuffers& b, int64_t begin, int64_t count,
+                 int moments, const OptimizerScalars& s, float grad_factor) {
+  const int64_t block = begin / kBlockValues;
+  const auto at = [block](const void* blocks) {
+    return static_cast<const CodeBlock*>(blocks) + block;
+  };
+  std::array<float, kBlockValues> m = {};
+  std::array<float, kBlockValues> v = {};
+  for (int64_t j = 0; j < count; ++j) {
+    const auto i = static_cast<size_t>(j);
+    m[i] = DecodeValue(at(b.exp_avg)->codes[i], at(b.exp_avg)->scale);
+    if (moments > 1) {
+      v[i] =
+          DecodePositive(at(b.exp_avg_sq)->codes[i], at(b.exp_avg_sq)->scale);
+    }
+    UpdateValues(b, begin + j, moments, s, grad_factor, &m[i], &v[i]);
+  }
+  const auto random = [&b, begin](int64_t j, int shift) {
+    const auto element =
+        static_cast<uint64_t>(b.rounding.first_element + begin + j);
+    return b.rounding.stochastic
+               ? StochasticBits(b.rounding.key, element) >> shift & 0xFFFF
+               : kNearest;
+  };
+  const bool aside = b.new_param != nullptr;
+  EncodeBlock<false>(
+      m.data(), count, [&](int64_t j) { return random(j, 0); },
+      static_cast<CodeBlock*>(aside ? b.new_exp_avg : b.exp_avg) + block);
+  if (moments < 2) return;
+  EncodeBlock<true>(
+      v.data(), count, [&](int64_t j) { return random(j, 16); },
+      static_cast<CodeBlock*>(aside ? b.new_exp_avg_sq : b.exp_avg_sq) + block);
+}
+
+// Updates the elements from `begin` on, without vectors.
+void UpdateFrom(const OptimizerBuffers& b, int64_t begin, int64_t count,
+                int moments, const OptimizerScalars& s, float grad_factor) {
+  if (moments > 0 && IsBlocks8(b.moment_dtype)) {
+    for (; begin < count; begin += kBlockValues) {
+      UpdateBlock(b, begin, std::min<int64_t>(kBlockValues, count - begin),
+                  moments, s, grad_factor);
+    }
+    return;
+  }
+  for (; begin < count; ++begin) {
+    UpdateElement(b, begin, moments, s, grad_factor);
   }
 }
 
@@ -112,7 +173,7 @@ Pointer Ahead(Pointer data, DType dtype, int64_t count) {
   if (data == nullptr) return data;
   using Byte = std::conditional_t<std::is_same_v<Pointer, const void*>,
                                   const char*, char*>;
-  return static_cast<Byte>(data) + count * (DTypeBits(dtype) / 8);
+  return static_cast<Byte>(data) + BytesOf(Elements(count), dtype).count();
 }
 
 }  // namespace
@@ -182,20 +243,16 @@ void OptimizerStep(const OptimizerBuffers& buffers, int64_t count,
   Check(buffers, scalars);
   const DefaultFloatMode mode;
   const int moments = MomentsOf(scalars);
-  int64_t i = UpdateVectors(buffers, count, moments, scalars, grad_factor);
-  for (; i < count; ++i) {
-    UpdateElement(buffers, i, moments, scalars, grad_factor);
-  }
+  const int64_t done =
+      UpdateVectors(buffers, count, moments, scalars, grad_factor);
+  UpdateFrom(buffers, done, count, moments, scalars, grad_factor);
 }
 
 void OptimizerStepScalar(const OptimizerBuffers& buffers, int64_t count,
                          const OptimizerScalars& scalars, float grad_factor) {
   Check(buffers, scalars);
   const DefaultFloatMode mode;
-  const int moments = MomentsOf(scalars);
-  for (int64_t i = 0; i < count; ++i) {
-    UpdateElement(buffers, i, moments, scalars, grad_factor);
-  }
+  UpdateFrom(buffers, 0, count, MomentsOf(scalars), scalars, grad_factor);
 }
 
 }  // namespace castor

@@ -26,10 +26,11 @@ namespace castor {
 OptimizerScalars ComputeOptimizerScalars(const OptimizerOptions& options,
                                          int64_t step);
 
-// How moments in bf16 are rounded; the parameter itself always goes to nearest
-// even, and is computed from the moments as they are before rounding.
+// How moments in bf16 and in blocks of 8 bits are rounded; the parameter itself
+// always goes to nearest even, and is computed from the moments as they are
+// before rounding.
 struct MomentRounding {
-  bool stochastic = false;  // else to nearest even
+  bool stochastic = false;  // else to nearest
   StochasticKey key = {};   // MakeStochasticKey(seed, parameter, step)
   // Where the buffers begin, in elements from the parameter's start.
   int64_t first_element = 0;
@@ -54,18 +55,22 @@ struct OptimizerBuffers {
   float* new_param = nullptr;
   void* new_exp_avg = nullptr;
   void* new_exp_avg_sq = nullptr;
-  DType moment_dtype = DType::kF32;  // kF32 or kBF16
+  // kF32, kBF16 or kBlocks8, with which exp_avg_sq is of kBlocks8Positive.
+  DType moment_dtype = DType::kF32;
   MomentRounding rounding = {};
   // Where the low-precision parameter goes; null when the parameter is fp32.
   void* low = nullptr;
   DType low_dtype = DType::kBF16;  // kBF16 or kF16
 };
 
-// The same buffers without their first `count` elements.
+// The same buffers without their first `count` elements. REQUIRES: where
+// moments are blocks, `count` is a multiple of kScaleBlock.
 OptimizerBuffers SkipElements(const OptimizerBuffers& buffers, int64_t count);
 
 // Updates `count` elements. `grad_factor` unscales, averages and clips: one
-// multiply. Buffers do not overlap and need element alignment only.
+// multiply. Buffers do not overlap and need element alignment only, blocks that
+// of fp32. Moments in blocks begin with a block, and are written to a block's
+// end.
 void OptimizerStep(const OptimizerBuffers& buffers, int64_t count,
                    const OptimizerScalars& scalars, float grad_factor);
 

@@ -118,10 +118,11 @@ Status ValidateOptimizerOptions(const OptimizerOptions& options) {
         name));
   }
   if (options.moment_dtype != DType::kF32 &&
-      options.moment_dtype != DType::kBF16) {
-    return InvalidArgument(
-        fmt::format("{} cannot keep its moments in {}: use F32 or BF16", name,
-                    DTypeName(options.moment_dtype)));
+      options.moment_dtype != DType::kBF16 &&
+      options.moment_dtype != DType::kBlocks8) {
+    return InvalidArgument(fmt::format(
+        "{} cannot keep its moments in {}: use F32, BF16 or {}", name,
+        DTypeName(options.moment_dtype), DTypeName(DType::kBlocks8)));
   }
   if (!IsAmount(options.weight_decay)) {
     return InvalidArgument(

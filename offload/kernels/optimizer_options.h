@@ -35,8 +35,9 @@ struct OptimizerOptions {
   double momentum = 0;  // momentum to nesterov: SGD
   double dampening = 0;
   bool nesterov = false;
-  // What moments are kept in, kF32 or kBF16; in bf16 rounded by chance, which
-  // `seed` decides, or to nearest even, where small gradients are lost.
+  // What moments are kept in, kF32, kBF16 or kBlocks8; but in kF32 rounded by
+  // chance, which `seed` decides, or to nearest, where small gradients are
+  // lost. In 8 bits are those of parameters of 4,096 elements and more.
   DType moment_dtype = DType::kF32;
   bool stochastic_rounding = true;
   uint64_t seed = 0;

@@ -45,15 +45,17 @@ internal::Traffic TrafficOf(CopyKind kind) {
 
 size_t Size(Bytes size) { return static_cast<size_t>(size.count()); }
 
-// What a pass over one element reads and writes, in bits.
-int64_t BitsOfPass(const OptimizerBuffers& buffers,
-                   const OptimizerScalars& scalars) {
+// What a pass over elements reads and writes.
+Bytes BytesOfPass(const OptimizerBuffers& buffers,
+                  const OptimizerScalars& scalars, Elements count) {
   int64_t moments = 2;
   if (scalars.kind == OptimizerKind::kLion) moments = 1;
   if (scalars.kind == OptimizerKind::kSgd) moments = scalars.beta1 != 0 ? 1 : 0;
-  const int64_t low = buffers.low == nullptr ? 0 : DTypeBits(buffers.low_dtype);
-  return DTypeBits(buffers.grad_dtype) + 2 * DTypeBits(DType::kF32) +
-         2 * moments * DTypeBits(buffers.moment_dtype) + low;
+  Bytes bytes = BytesOf(count, buffers.grad_dtype) +
+                BytesOf(count, DType::kF32) * 2 +
+                BytesToHold(count, buffers.moment_dtype) * (2 * moments);
+  if (buffers.low != nullptr) bytes += BytesOf(count, buffers.low_dtype);
+  return bytes;
 }
 
 }  // namespace
@@ -321,20 +323,19 @@ void SimulatedDevice::Optimize(Lane& lane, const OptimizerBuffers& buffers,
                                float grad_factor) {
   CASTOR_CHECK_GE(count, Elements(0));
   if (count == Elements(0)) return;
-  impl_->Queue(lane, CopyKind::kWithinDevice,
-               Bytes(count.count() * BitsOfPass(buffers, scalars) / 8),
-               [buffers, n = count.count(), scalars, grad_factor,
-                workers = impl_->options.workers] {
-                 if (workers == nullptr) {
-                   OptimizerStep(buffers, n, scalars, grad_factor);
-                   return;
-                 }
-                 workers->ParallelFor(
-                     n, buffers.param, [&](int64_t begin, int64_t end) {
-                       OptimizerStep(SkipElements(buffers, begin), end - begin,
-                                     scalars, grad_factor);
-                     });
-               });
+  impl_->Queue(
+      lane, CopyKind::kWithinDevice, BytesOfPass(buffers, scalars, count),
+      [buffers, n = count.count(), scalars, grad_factor,
+       workers = impl_->options.workers] {
+        if (workers == nullptr) {
+          OptimizerStep(buffers, n, scalars, grad_factor);
+          return;
+        }
+        workers->ParallelFor(n, buffers.param, [&](int64_t begin, int64_t end) {
+          OptimizerStep(SkipElements(buffers, begin), end - begin, scalars,
+                        grad_factor);
+        });
+      });
 }
 
 Status SimulatedDevice::status() const { return impl_->CurrentFailure(); }

@@ -60,6 +60,7 @@ void ExpectSame(const LayoutFile& got, const LayoutFile& want) {
     EXPECT_EQ(got.layout.groups()[g].trainable, group.trainable);
     EXPECT_EQ(got.layout.groups()[g].chunk_size, group.chunk_size);
     EXPECT_EQ(got.layout.groups()[g].chunks, group.chunks);
+    EXPECT_EQ(got.layout.groups()[g].moments8, group.moments8);
   }
 }
 
@@ -128,6 +129,21 @@ TEST(LayoutFileTest, ReadsBackEveryRandomLayout) {
     EXPECT_EQ(Written(*read), text);
     if (HasFailure()) FAIL() << text;
   }
+}
+
+TEST(LayoutFileTest, SaysOfWhichGroupsMomentsAreIn8Bits) {
+  std::vector<ParamSpec> params = {{"a", {100}, DType::kF32, true},
+                                   {"b", {300}, DType::kF32, true}};
+  params[1].moments8 = true;
+  const Elements sizes[] = {Elements(256), Elements(512)};
+  const std::string text = Written(
+      {params, PackChunks(params, sizes, {.align = kScaleBlock}).value()});
+  EXPECT_THAT(text, HasSubstr(R"("chunk_elements": 256},)"));
+  EXPECT_THAT(text, HasSubstr(R"("chunk_elements": 512, "moments8": true})"));
+  const Result<LayoutFile> read = ParseLayout(text);
+  ASSERT_THAT(read, IsOk());
+  EXPECT_FALSE(read->layout.groups()[0].moments8);
+  EXPECT_TRUE(read->layout.groups()[1].moments8);
 }
 
 TEST(LayoutFileTest, HoldsAModelWithoutParameters) {
@@ -200,6 +216,11 @@ INSTANTIATE_TEST_SUITE_P(
                "\"groups\"[0].\"dtype\": dtype \"bf16\" is unknown"},
         Broken{"\"trainable\": true", "\"trainable\": 1",
                "\"groups\"[0].\"trainable\" is 1 where true or false belongs"},
+        Broken{"\"trainable\": true", "\"moments8\": 1, \"trainable\": true",
+               "\"groups\"[0].\"moments8\" is 1 where true or false belongs"},
+        Broken{"\"trainable\": true", "\"moments8\": true, \"trainable\": true",
+               "group 0 has moments of 8 bits, and parameters are aligned to "
+               "64 elements: it needs a multiple of 128"},
         Broken{"{\"group\": 0", "{\"group\": -1", "\"chunks\"[0].\"group\" is"},
         Broken{"[10, 10]", "[10, -10]", "\"parameters\"[0].\"shape\"[1]"},
         Broken{"[10, 10]", "[10, [10]]", "is an array where a dimension"},

@@ -45,6 +45,9 @@ inline LayoutFile RandomLayoutFile(std::mt19937_64& random) {
   PackOptions pack;
   pack.world = static_cast<int>(1 + Draw(random, 4));
   pack.align = Elements(64) * (1 + Draw(random, 3));
+  if (pack.align == kScaleBlock) {
+    for (ParamSpec& param : params) param.moments8 = Draw(random, 2) == 0;
+  }
   std::vector<Elements> sizes;
   for (size_t g = 0; g < GroupParams(params).size(); ++g) {
     sizes.push_back(ChunkQuantum(pack.world) * (1 + Draw(random, 5)));

@@ -380,6 +380,16 @@ TEST(ZeroConfigTest, AnOptimizersNumbersBeginWithThoseOfItsKind) {
             DefaultOptimizerOptions(OptimizerKind::kLion).beta2);
 }
 
+TEST(ZeroConfigTest, MomentsAreIn8BitsWhereAsked) {
+  const Result<ZeroOptions> read =
+      ReadZeroConfig(R"({"optimizer": {"moment_dtype": "8bit"}})");
+  ASSERT_THAT(read, IsOk());
+  EXPECT_EQ(read->optimizer.moment_dtype, DType::kBlocks8);
+  EXPECT_THAT(
+      ReadZeroConfig(R"({"optimizer": {"moment_dtype": "F16"}})"),
+      StatusIs(ErrorCode::kInvalidArgument, HasSubstr("is not a known value")));
+}
+
 TEST(ZeroConfigTest, SizesAndTimesMayHaveUnits) {
   const Result<ZeroOptions> read = ReadZeroConfig(
       R"({"device_budget_bytes": "1.5GiB", "chunk": {"bytes": "4MB"},

@@ -101,8 +101,9 @@ struct Pass {
   bool aside = false;  // new states go to places of their own
 };
 
-OptimizerOptions LowMoments(OptimizerOptions options) {
-  options.moment_dtype = DType::kBF16;
+OptimizerOptions LowMoments(OptimizerOptions options,
+                            DType dtype = DType::kBF16) {
+  options.moment_dtype = dtype;
   return options;
 }
 
@@ -119,6 +120,8 @@ const Pass kPasses[] = {
     {"adamw/aside", {}, DType::kBF16, DType::kBF16, true},
     {"adamw/fp32/aside", {}, DType::kF32, DType::kF32, true},
     {"adamw/bf16_moments", LowMoments({}), DType::kBF16, DType::kBF16},
+    {"adamw/8bit_moments", LowMoments({}, DType::kBlocks8), DType::kBF16,
+     DType::kBF16},
     {"sgd", DefaultOptimizerOptions(OptimizerKind::kSgd), DType::kBF16,
      DType::kBF16},
     {"sgd/momentum", Momentum(), DType::kBF16, DType::kBF16},
@@ -126,10 +129,13 @@ const Pass kPasses[] = {
      DType::kBF16},
 };
 
-int64_t BytesPerElement(const Pass& pass) {
-  const int64_t moment = DTypeBits(pass.options.moment_dtype) / 8;
-  const int64_t low = pass.low == DType::kF32 ? 0 : DTypeBits(pass.low) / 8;
-  return DTypeBits(pass.grad) / 8 + 8 + 2 * MomentsOf(pass.options) * moment +
+// What a pass reads and writes.
+Bytes BytesOfPass(const Pass& pass, Elements count) {
+  const Bytes low =
+      pass.low == DType::kF32 ? Bytes(0) : BytesOf(count, pass.low);
+  return BytesOf(count, pass.grad) + BytesOf(count, DType::kF32) * 2 +
+         BytesOf(count, pass.options.moment_dtype) *
+             (2 * MomentsOf(pass.options)) +
          low;
 }
 
@@ -198,13 +204,15 @@ void BM_Optimizer(benchmark::State& state, const Pass& pass) {
   Parameters parameters;
   const OptimizerBuffers buffers = parameters.Buffers(pass);
   const OptimizerScalars scalars = ComputeOptimizerScalars(pass.options, 10);
+  const auto bytes =
+      static_cast<double>(BytesOfPass(pass, Elements(kMany)).count());
   std::vector<double> rates, of_triad, of_streamed;
   for (auto _ : state) {
     const double plain = triad.Rate(pool, /*streamed=*/false);
     const double streamed = triad.Rate(pool, /*streamed=*/true);
     const double seconds = Step(pool, buffers, scalars);
     state.SetIterationTime(seconds);
-    rates.push_back(kMany * BytesPerElement(pass) / seconds);
+    rates.push_back(bytes / seconds);
     of_triad.push_back(rates.back() / plain);
     of_streamed.push_back(rates.back() / streamed);
   }

@@ -51,7 +51,7 @@ UpdateWork OptimizerPass::MakeWork(ChunkId chunk, ShardRange range,
   work.dtype = model_.layout->dtype(chunk);
   work.grad_dtype = model_.GradDType(chunk);
   work.elements = (range.end - range.begin).count();
-  work.moment_dtype = model_.options.optimizer.moment_dtype;
+  work.moment_dtype = model_.dtype(OptimizerState(0), chunk);
   work.program = program_update_;
   for (const Segment& segment : model_.Segments(chunk, range)) {
     const EngineParam& param = model_.param(segment.param);

@@ -87,9 +87,11 @@ void UpdateWork::CopyAside(int64_t from, int64_t to) const {
   if (from >= to) return;
   const auto copy = [&](const std::byte* old, std::byte* data, DType type) {
     if (data == nullptr) return;
-    const int64_t size = DTypeBits(type) / 8;
-    std::memcpy(data + from * size, old + from * size,
-                static_cast<size_t>((to - from) * size));
+    // A block in which a piece ends is written by the piece's update.
+    const int64_t begin = BytesToHold(Elements(from), type).count();
+    const int64_t end = BytesToHold(Elements(to), type).count();
+    if (begin >= end) return;
+    std::memcpy(data + begin, old + begin, static_cast<size_t>(end - begin));
   };
   copy(master != nullptr ? master : param, new_values, DType::kF32);
   for (size_t i = 0; i < states.size(); ++i) {

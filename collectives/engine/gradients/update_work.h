@@ -48,8 +48,8 @@ struct UpdateWork {
   float factor = 1;
   DType dtype = DType::kF32;  // of parameters
   DType grad_dtype = DType::kF32;
-  DType moment_dtype = DType::kF32;
-  int64_t elements = 0;  // of the range
+  DType moment_dtype = DType::kF32;  // of the first, where blocks differ
+  int64_t elements = 0;              // of the range
   // Null: Castor's own update.
   std::shared_ptr<ProgramUpdate> program;
 
@@ -75,7 +75,8 @@ struct UpdateWork {
  private:
   OptimizerBuffers BuffersOf(const Piece& piece) const;
   std::byte* MomentAt(std::byte* data, int64_t at) const {
-    return data == nullptr ? nullptr : data + at * DTypeBits(moment_dtype) / 8;
+    return data == nullptr ? nullptr
+                           : data + BytesOf(Elements(at), moment_dtype).count();
   }
   std::byte* StateAt(size_t index, int64_t at) const {
     return MomentAt(states[index], at);

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,6 +24,7 @@
 #include "collectives/checkpoint/files/tensor_digest.h"
 #include "collectives/engine/states/checkpoint_io.h"
 #include "collectives/engine/states/engine_scalars.h"
+#include "offload/kernels/convert.h"
 #include "offload/kernels/optimizer_options.h"
 #include "offload/lanes/event.h"
 #include "offload/lanes/executor.h"
@@ -255,9 +257,30 @@ class CheckpointIo::Saving {
     for (const Segment& segment : io_.model_.Segments(chunk, range)) {
       const std::byte* data =
           shard + BytesOf(Elements(segment.offset), dtype).count();
+      if (SavedDType(dtype) != dtype) {
+        CASTOR_RETURN_IF_ERROR(WriteConverted(segment, kind, dtype, data));
+        continue;
+      }
       CASTOR_RETURN_IF_ERROR(writer_->Write(segment.param.index(), kind, dtype,
                                             segment.begin, segment.count,
                                             data));
+    }
+    return OkStatus();
+  }
+
+  // What no file has is fp32 there.
+  Status WriteConverted(const Segment& segment, StateKind kind, DType dtype,
+                        const std::byte* data) {
+    constexpr int64_t kAtOnce = int64_t{1} << 18;
+    std::vector<float> values;
+    for (int64_t done = 0; done < segment.count; done += kAtOnce) {
+      const int64_t count = std::min(kAtOnce, segment.count - done);
+      values.resize(static_cast<size_t>(count));
+      ConvertToFloat(data + BytesOf(Elements(done), dtype).count(), dtype,
+                     count, values.data());
+      CASTOR_RETURN_IF_ERROR(writer_->Write(
+          segment.param.index(), kind, DType::kF32, segment.begin + done, count,
+          reinterpret_cast<const std::byte*>(values.data())));
     }
     return OkStatus();
   }
@@ -369,7 +392,7 @@ std::vector<ParamWithStates> CheckpointIo::ParamsWithStates() const {
           !memory_.store().has(chunk, kind)) {
         continue;
       }
-      param.states.push_back({kind, model_.dtype(kind, chunk)});
+      param.states.push_back({kind, SavedDType(model_.dtype(kind, chunk))});
     }
     params.push_back(std::move(param));
   }

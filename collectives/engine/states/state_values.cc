@@ -158,7 +158,10 @@ Status StateValues::Read(ParamId param, StateKind kind, float factor,
   const std::vector<Segment> segments = model_.Segments(chunk, counted);
   // Each rank puts the bits of the elements it counts among zeros; whole words
   // then add to the bits. They go in pieces: a backend may hold every rank's.
-  const int64_t piece = model_.options.values_piece.count() / 8 * 2;
+  int64_t piece = model_.options.values_piece.count() / 8 * 2;
+  if (IsBlocks8(dtype)) {
+    piece = RoundUp(Elements(piece), kScaleBlock).count();
+  }
   std::vector<uint64_t> words;
   for (int64_t begin = 0; begin < size.count(); begin += piece) {
     const int64_t end = std::min(begin + piece, size.count());

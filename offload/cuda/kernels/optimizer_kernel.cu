@@ -11,6 +11,7 @@
 
 #include "offload/cuda/kernels/kernel_support.cuh"
 #include "offload/cuda/kernels/kernels.h"
+#include "offload/kernels/numbers/block_codes.h"
 #include "offload/kernels/numbers/stochastic_rounding.h"
 #include "offload/kernels/optimizer.h"
 #include "offload/kernels/optimizer_math.h"
@@ -48,6 +49,8 @@ struct LionRule {
   }
 };
 
+constexpr int kWarp = 32;
+
 // N elements from the Nth `i`: kPack at once, or one.
 template <int N, typename T>
 struct alignas(N * sizeof(T)) Group {
@@ -76,6 +79,16 @@ __device__ void StoreAs(const float (&from)[N], void* to, int64_t i) {
   Group<N, T> group;
   for (int j = 0; j < N; ++j) Store(from[j], &group.at[j]);
   static_cast<Group<N, T>*>(to)[i] = group;
+}
+
+template <int N>
+__device__ void StoreLow(const float (&from)[N], DType dtype, void* to,
+                         int64_t i) {
+  if (dtype == DType::kBF16) {
+    StoreAs<N, BFloat16>(from, to, i);
+  } else {
+    StoreAs<N, Float16>(from, to, i);
+  }
 }
 
 // `shift` tells which half of an element's random bits rounds this moment.
@@ -126,12 +139,7 @@ __device__ void UpdateGroup(const OptimizerBuffers& b, int64_t i,
   if constexpr (Rule::kMoments == 2) {
     StoreMoment<N>(v, b.moment_dtype, b.rounding, 16, b.exp_avg_sq, i);
   }
-  if (b.low == nullptr) return;
-  if (b.low_dtype == DType::kBF16) {
-    StoreAs<N, BFloat16>(p, b.low, i);
-  } else {
-    StoreAs<N, Float16>(p, b.low, i);
-  }
+  if (b.low != nullptr) StoreLow<N>(p, b.low_dtype, b.low, i);
 }
 
 template <typename Rule>
@@ -144,6 +152,94 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = packs * kPack + FirstOfThread(); i < count;
        i += StepOfThreads()) {
     UpdateGroup<Rule, 1>(buffers, i, scalars, grad_factor);
+  }
+}
+
+// The scale of the values that the warp's lanes have.
+__device__ inline float ScaleOfWarp(const float (&values)[kPack]) {
+  uint32_t most = 0;
+  for (int j = 0; j < kPack; ++j) most = max(most, MagnitudeBits(values[j]));
+  for (int apart = kWarp / 2; apart > 0; apart /= 2) {
+    most = max(most, __shfl_xor_sync(0xFFFFFFFF, most, apart));
+  }
+  return ScaleOfBlock(most);
+}
+
+// Encodes the lane's values, the rest of its codes being zero. `shift` as
+// StoreMoment has it; every lane of the warp calls it.
+template <bool kPositive>
+__device__ void EncodeLane(const float (&values)[kPack], int64_t first,
+                           const MomentRounding& rounding, int shift, int lane,
+                           CodeBlock* to) {
+  const float scale = ScaleOfWarp(values);
+  Group<kPack, uint8_t> codes;
+  for (int j = 0; j < kPack; ++j) {
+    const auto element =
+        static_cast<uint64_t>(rounding.first_element + first + j);
+    const uint32_t chance =
+        rounding.stochastic
+            ? (StochasticBits(rounding.key, element) >> shift) & 0xFFFF
+            : kNearest;
+    codes.at[j] = kPositive ? EncodePositive(values[j], scale, chance)
+                            : EncodeValue(values[j], scale, chance);
+  }
+  reinterpret_cast<Group<kPack, uint8_t>*>(to->codes)[lane] = codes;
+  if (lane == 0) to->scale = scale;
+}
+
+// Updates N elements from the Nth `i`, whose moments are given.
+template <typename Rule, int N>
+__device__ void UpdateLane(const OptimizerBuffers& b, int64_t i,
+                           const OptimizerScalars& scalars, float grad_factor,
+                           float* m, float* v) {
+  float g[N];
+  float p[N];
+  Load<N>(b.grad, b.grad_dtype, i, g);
+  LoadAs<N, float>(b.param, i, p);
+  for (int j = 0; j < N; ++j) {
+    Rule::Update(scalars, g[j] * grad_factor, &p[j], &m[j], &v[j]);
+  }
+  StoreAs<N, float>(p, b.param, i);
+  if (b.low != nullptr) StoreLow<N>(p, b.low_dtype, b.low, i);
+}
+
+// Moments in blocks of 8 bits: a warp updates a block, and each of its lanes
+// kPack elements, at once where `packed` says that buffers are aligned so.
+template <typename Rule>
+__global__ void __launch_bounds__(kThreads)
+    UpdateBlocks(OptimizerBuffers b, int64_t count, bool packed,
+                 OptimizerScalars scalars, float grad_factor) {
+  static_assert(kWarp * kPack == kBlockValues);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  auto* m_block = static_cast<CodeBlock*>(b.exp_avg) + FirstOfThread() / kWarp;
+  auto* v_block =
+      static_cast<CodeBlock*>(b.exp_avg_sq) + FirstOfThread() / kWarp;
+  const int64_t step = StepOfThreads() / kWarp;
+  for (int64_t block = FirstOfThread() / kWarp; block * kBlockValues < count;
+       block += step, m_block += step, v_block += step) {
+    const int64_t first = block * kBlockValues + lane * kPack;
+    float m[kPack] = {};
+    float v[kPack] = {};
+    const auto* m_codes = m_block->codes + lane * kPack;
+    const auto* v_codes = v_block->codes + lane * kPack;
+    for (int j = 0; j < kPack && first + j < count; ++j) {
+      m[j] = DecodeValue(m_codes[j], m_block->scale);
+      if constexpr (Rule::kMoments == 2) {
+        v[j] = DecodePositive(v_codes[j], v_block->scale);
+      }
+    }
+    if (packed && first + kPack <= count) {
+      UpdateLane<Rule, kPack>(b, first / kPack, scalars, grad_factor, m, v);
+    } else {
+      for (int j = 0; j < kPack && first + j < count; ++j) {
+        UpdateLane<Rule, 1>(b, first + j, scalars, grad_factor, &m[j], &v[j]);
+      }
+    }
+    // The greatest value of the warp is known behind every lane's reads.
+    EncodeLane<false>(m, first, b.rounding, 0, lane, m_block);
+    if constexpr (Rule::kMoments == 2) {
+      EncodeLane<true>(v, first, b.rounding, 16, lane, v_block);
+    }
   }
 }
 
@@ -165,6 +261,13 @@ template <typename Rule>
 int LaunchRule(CudaStream stream, const OptimizerBuffers& buffers,
                int64_t count, const OptimizerScalars& scalars,
                float grad_factor) {
+  if constexpr (Rule::kMoments > 0) {
+    if (IsBlocks8(buffers.moment_dtype)) {
+      return Launch<UpdateBlocks<Rule>>(count, kThreads * kPack, stream,
+                                        buffers, count, IsPacked(buffers, 0),
+                                        scalars, grad_factor);
+    }
+  }
   const int64_t packs = IsPacked(buffers, Rule::kMoments) ? count / kPack : 0;
   return Launch<UpdateElements<Rule>>(count, kThreads * kPack, stream, buffers,
                                       count, packs, scalars, grad_factor);

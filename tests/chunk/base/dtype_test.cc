@@ -68,9 +68,28 @@ TEST(DTypeTest, BytesToHoldRoundsUpWhereElementsEndInsideAByte) {
   EXPECT_EQ(BytesToHold(Elements(5), DType::kF32), Bytes(20));
 }
 
+// A scale of four bytes and a byte for each of 128 values, which are there to a
+// block's end.
+TEST(DTypeTest, BlocksOf8BitsAreCountedWhole) {
+  for (const DType dtype : {DType::kBlocks8, DType::kBlocks8Positive}) {
+    EXPECT_TRUE(IsBlocks8(dtype));
+    EXPECT_EQ(BytesOf(Elements(0), dtype), Bytes(0));
+    EXPECT_EQ(BytesOf(Elements(128), dtype), Bytes(132));
+    EXPECT_EQ(BytesOf(Elements(1280), dtype), Bytes(1320));
+    EXPECT_EQ(BytesToHold(Elements(1), dtype), Bytes(132));
+    EXPECT_EQ(BytesToHold(Elements(129), dtype), Bytes(264));
+    EXPECT_EQ(DTypeName(dtype), "8bit");
+  }
+  EXPECT_FALSE(IsBlocks8(DType::kU8));
+  // No file and no parameter is of them.
+  EXPECT_FALSE(ParseDType("8bit").has_value());
+}
+
 TEST(DTypeDeathTest, BytesOfNeedsWholeBytesThatFit) {
   EXPECT_DEATH(BytesOf(Elements(1), DType::kF4), "CHECK");
   EXPECT_DEATH(BytesOf(Elements(2), DType::kF6E2M3), "CHECK");
+  EXPECT_DEATH(BytesOf(Elements(64), DType::kBlocks8), "CHECK");
+  EXPECT_DEATH(DTypeBits(DType::kBlocks8), "CHECK");
   EXPECT_DEATH(
       BytesOf(Elements(std::numeric_limits<int64_t>::max()), DType::kF32),
       "CHECK");

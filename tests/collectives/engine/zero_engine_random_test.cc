@@ -73,7 +73,8 @@ std::ostream& operator<<(std::ostream& out, const Draw& draw) {
       << static_cast<int>(o.accumulation) << ", scaled "
       << static_cast<int>(o.loss_scaling.kind) << ", groups " << o.groups.size()
       << ", shard group " << o.shard_group << " spanning the "
-      << OptimizerSpanName(o.optimizer_span) << "; parameters";
+      << OptimizerSpanName(o.optimizer_span) << ", moments "
+      << DTypeName(o.optimizer.moment_dtype) << "; parameters";
   for (const ParamSpec& spec : draw.model.params) {
     out << " " << DTypeName(spec.dtype) << (spec.trainable ? ":" : " frozen:")
         << toy::SizeOf(spec);
@@ -203,6 +204,21 @@ Draw DrawTraining(uint64_t seed) {
   return draw;
 }
 
+// What moments are kept in, drawn apart from the rest; in 8 bits are those of
+// large parameters.
+void DrawMoments(Draw& draw) {
+  Dice dice(draw.seed ^ uint64_t{0x8b17} << 40);
+  if (!dice.OneIn(3)) return;
+  draw.options.optimizer.moment_dtype =
+      dice.OneIn(3) ? DType::kBF16 : DType::kBlocks8;
+  draw.options.optimizer.seed = draw.seed;
+  for (ParamSpec& spec : draw.model.params) {
+    if (dice.OneIn(3)) spec.shape = {dice.Between(4000, 9000)};
+  }
+  // Gradients of large tied parameters are begun at once.
+  if (!draw.run.tied.empty()) draw.run.declares = true;
+}
+
 // How gradients come together and what they are updated with, drawn apart from
 // the rest.
 void DrawSemantics(Draw& draw) {
@@ -275,7 +291,7 @@ void DrawGuesses(Draw& draw) {
   Dice dice(draw.seed ^ uint64_t{0x6e55} << 40);
   if (draw.run.updates_early || dice.OneIn(3)) return;
   draw.run.guesses = draw.options.guess_updates = true;
-  draw.spare = KiB(dice.Between(0, draw.nvme ? 60 : 400));
+  draw.spare = KiB(dice.Between(0, draw.nvme ? 100 : 800));
   draw.saves = dice.OneIn(3);
 }
 
@@ -385,6 +401,7 @@ TEST_F(ZeroEngineRandomTest, AnyConfigurationEqualsPlainArraysBitByBit) {
   for (int i = 0; i < trainings; ++i) {
     Draw draw = DrawTraining(seed + static_cast<uint64_t>(i));
     DrawSemantics(draw);
+    DrawMoments(draw);
     DrawReuse(draw);
     DrawEarlyUpdates(draw);
     DrawGuesses(draw);

@@ -7,13 +7,20 @@
 // The buffers of one optimizer step, of any types, each at an offset of its
 // own, filled with what vector code gets wrong first. Values.
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <random>
 #include <tuple>
 #include <vector>
 
 #include "chunk/base/dtype.h"
+#include "chunk/base/units.h"
+#include "offload/kernels/convert.h"
+#include "offload/kernels/numbers/block_codes.h"
 #include "offload/kernels/optimizer.h"
 #include "tests/offload/kernels/kernel_data.h"
 
@@ -29,7 +36,7 @@ struct OptimizerTypes {
 inline std::vector<OptimizerTypes> AllOptimizerTypes() {
   std::vector<OptimizerTypes> all;
   for (DType grad : {DType::kF32, DType::kBF16, DType::kF16}) {
-    for (DType moment : {DType::kF32, DType::kBF16}) {
+    for (DType moment : {DType::kF32, DType::kBF16, DType::kBlocks8}) {
       for (DType low : {DType::kF32, DType::kBF16, DType::kF16}) {
         all.push_back({grad, moment, low});
       }
@@ -54,6 +61,12 @@ class OptimizerArrays {
     FillHostile(random, DType::kF32, param_);
     FillHostile(random, types.moment, exp_avg_);
     FillHostile(random, types.moment, exp_avg_sq_);
+    if (IsBlocks8(types.moment)) {
+      CalmMostBlocks(random);
+      LeaveBlockEnds();
+      FillHostile(random, types.low, low_);
+      return;
+    }
     // Negative values in it give NaN; most should not.
     const int64_t size = Size(types.moment);
     for (int64_t i = 0; i < count; ++i) {
@@ -99,12 +112,57 @@ class OptimizerArrays {
  private:
   using Buffer = OffsetBuffer<std::byte>;
 
-  static int64_t Size(DType dtype) { return DTypeBits(dtype) / 8; }
+  // Where a buffer may begin: blocks begin where fp32 does.
+  static int64_t Size(DType dtype) {
+    return IsBlocks8(dtype) ? 4 : DTypeBits(dtype) / 8;
+  }
   static Buffer Make(DType dtype, int64_t count, int64_t offset) {
-    return Buffer(count * Size(dtype), offset * Size(dtype));
+    return Buffer(BytesToHold(Elements(count), dtype).count(),
+                  offset * Size(dtype));
+  }
+  // One infinity or NaN makes all of a block NaN, so most blocks have neither.
+  void CalmMostBlocks(std::mt19937_64& random) {
+    for (int64_t i = 0; i < count_; ++i) {
+      if (i / kBlockValues % 4 == 3) continue;
+      const auto calm = [&random] {
+        const float value =
+            std::ldexp(1.0f + static_cast<float>(random() % 1000) / 1000,
+                       10 - static_cast<int>(random() % 40));
+        return random() % 2 == 0 ? value : -value;
+      };
+      const float grad = calm();
+      const float param = calm();
+      ConvertFromFloat(&grad, 1, types_.grad,
+                       grad_.data() + i * Size(types_.grad));
+      std::memcpy(param_.data() + i * 4, &param, sizeof(param));
+    }
+  }
+  // Codes past the last element are zero, as every update leaves them.
+  void LeaveBlockEnds() {
+    const int64_t past = count_ % kBlockValues;
+    if (past == 0) return;
+    for (Buffer* moments : {&exp_avg_, &exp_avg_sq_}) {
+      std::byte* const end = moments->data() + moments->size();
+      std::fill(end - (kBlockValues - past), end, std::byte{0});
+    }
   }
   static void FillHostile(std::mt19937_64& random, DType dtype,
                           Buffer& buffer) {
+    if (IsBlocks8(dtype)) {
+      // Any codes, and scales that are at least zero; most are ordinary.
+      auto* const blocks = reinterpret_cast<CodeBlock*>(buffer.data());
+      const auto count =
+          buffer.size() / static_cast<int64_t>(sizeof(CodeBlock));
+      for (int64_t b = 0; b < count; ++b) {
+        blocks[b].scale =
+            b % 4 == 3 ? std::abs(HostileFloat(random))
+                       : std::ldexp(1.0f, static_cast<int>(random() % 40) - 30);
+        for (uint8_t& code : blocks[b].codes) {
+          code = static_cast<uint8_t>(random());
+        }
+      }
+      return;
+    }
     const int64_t size = Size(dtype);
     for (int64_t at = 0; at < buffer.size(); at += size) {
       uint32_t bits = std::bit_cast<uint32_t>(HostileFloat(random));

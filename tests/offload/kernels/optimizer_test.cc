@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "offload/kernels/numbers/bfloat16.h"
+#include "offload/kernels/numbers/block_codes.h"
 #include "tests/offload/kernels/kernel_data.h"
 #include "tests/offload/kernels/optimizer_arrays.h"
 #include "tests/offload/kernels/target_test.h"
@@ -98,6 +99,9 @@ TEST_P(OptimizerTest, GivesTheBitsOfTheScalarFormAtEveryLengthAndOffset) {
       ExpectBitsOfTheScalarForm(random, options, full, count, offset);
       const OptimizerTypes low = {DType::kBF16, DType::kBF16, DType::kBF16};
       ExpectBitsOfTheScalarForm(random, options, low, count, offset);
+      const OptimizerTypes blocks = {DType::kBF16, DType::kBlocks8,
+                                     DType::kBF16};
+      ExpectBitsOfTheScalarForm(random, options, blocks, 8 * count, offset);
     }
   }
 }
@@ -114,6 +118,26 @@ TEST_P(OptimizerTest, AnySplitGivesTheSameBits) {
     OptimizerArrays whole = start.AtOffset(0);
     OptimizerStep(whole.Buffers(rounding), kCount, scalars, 0.5f);
     for (int64_t cut = 0; cut <= kCount; cut += TestStride()) {
+      OptimizerArrays split = start.AtOffset(0);
+      const OptimizerBuffers buffers = split.Buffers(rounding);
+      OptimizerStep(SkipElements(buffers, cut), kCount - cut, scalars, 0.5f);
+      OptimizerStep(buffers, cut, scalars, 0.5f);
+      ASSERT_EQ(split.Bits(), whole.Bits()) << cut;
+    }
+  }
+}
+
+TEST_P(OptimizerTest, ASplitBetweenBlocksGivesTheSameBits) {
+  std::mt19937_64 random = SeededGenerator();
+  constexpr int64_t kCount = 5 * kBlockValues + 77;
+  for (const OptimizerOptions& options : OptimizersToTest()) {
+    const OptimizerTypes types = {DType::kBF16, DType::kBlocks8, DType::kF16};
+    const OptimizerArrays start(random, types, kCount, 0);
+    const OptimizerScalars scalars = RandomScalars(random, options);
+    const MomentRounding rounding = RandomRounding(random);
+    OptimizerArrays whole = start.AtOffset(0);
+    OptimizerStep(whole.Buffers(rounding), kCount, scalars, 0.5f);
+    for (int64_t cut = 0; cut <= kCount; cut += kBlockValues) {
       OptimizerArrays split = start.AtOffset(0);
       const OptimizerBuffers buffers = split.Buffers(rounding);
       OptimizerStep(SkipElements(buffers, cut), kCount - cut, scalars, 0.5f);
@@ -149,7 +173,8 @@ std::array<float, 3> StepOfEqualElements(float grad, float param, float exp_avg,
 
 TEST_P(OptimizerTest, NewValuesMayGoElsewhereAndTheOldOnesStay) {
   std::mt19937_64 random = SeededGenerator();
-  constexpr int64_t kCount = 77;
+  constexpr int64_t kCount = 3 * kBlockValues + 45;
+  constexpr int64_t kCut = kBlockValues;
   for (const OptimizerOptions& options : OptimizersToTest()) {
     for (const OptimizerTypes& types : AllOptimizerTypes()) {
       OptimizerArrays old = OptimizerArrays(random, types, kCount, 1);
@@ -167,8 +192,9 @@ TEST_P(OptimizerTest, NewValuesMayGoElsewhereAndTheOldOnesStay) {
         buffers.new_exp_avg = to.exp_avg;
         buffers.new_exp_avg_sq = to.exp_avg_sq;
         buffers.low = to.low;
-        OptimizerStep(SkipElements(buffers, 32), kCount - 32, scalars, 0.5f);
-        OptimizerStep(buffers, 32, scalars, 0.5f);
+        OptimizerStep(SkipElements(buffers, kCut), kCount - kCut, scalars,
+                      0.5f);
+        OptimizerStep(buffers, kCut, scalars, 0.5f);
         ASSERT_EQ(aside.Bits(), inside.Bits()) << OptimizerName(options.kind);
         ASSERT_EQ(old.Bits(), before) << Name(types);
       }
@@ -244,7 +270,7 @@ TEST_P(OptimizerTest, LionRoundsEveryProductBeforeItIsAdded) {
 TEST_P(OptimizerTest, PaddingStaysZero) {
   constexpr int64_t kCount = 45;
   for (const OptimizerOptions& options : OptimizersToTest()) {
-    for (DType moment : {DType::kF32, DType::kBF16}) {
+    for (DType moment : {DType::kF32, DType::kBF16, DType::kBlocks8}) {
       const std::vector<float> zero(kCount);
       std::vector<float> p(kCount), m(kCount), v(kCount);
       std::vector<uint16_t> low(kCount, 1);

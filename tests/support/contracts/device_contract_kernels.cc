@@ -57,7 +57,7 @@ std::vector<float> OrdinaryNumbers(std::mt19937_64& random, int64_t count) {
 std::vector<std::byte> Rounded(const std::vector<float>& values, DType dtype) {
   const auto count = std::ssize(values);
   std::vector<std::byte> bytes(
-      static_cast<size_t>(BytesOf(Elements(count), dtype).count()));
+      static_cast<size_t>(BytesToHold(Elements(count), dtype).count()));
   ConvertFromFloat(values.data(), count, dtype, bytes.data());
   return bytes;
 }
@@ -263,6 +263,12 @@ TEST_P(DeviceContract, OptimizesToTheHostsBits) {
        DType::kBF16},
       {OptimizerKind::kLion, DType::kBF16, DType::kBF16, true, true,
        DType::kBF16},
+      {OptimizerKind::kAdamW, DType::kBF16, DType::kBlocks8, true, true,
+       DType::kBF16},
+      {OptimizerKind::kAdam, DType::kF32, DType::kBlocks8, false, false,
+       DType::kBF16},
+      {OptimizerKind::kLion, DType::kF16, DType::kBlocks8, true, true,
+       DType::kF16},
   };
   for (const Pass& pass : passes) {
     for (const bool momentum : {false, true}) {
@@ -291,7 +297,9 @@ TEST_P(DeviceContract, OptimizesToTheHostsBits) {
         auto first = Rounded(OrdinaryNumbers(random, count), pass.moments);
         std::vector<float> squares = OrdinaryNumbers(random, count);
         for (float& square : squares) square *= square;
-        auto second = Rounded(squares, pass.moments);
+        auto second = Rounded(squares, pass.moments == DType::kBlocks8
+                                           ? DType::kBlocks8Positive
+                                           : pass.moments);
         std::vector<std::byte> low(static_cast<size_t>(2 * count));
         Write(on_device.grad, grad);
         Write(on_device.param, param);

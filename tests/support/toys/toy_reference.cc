@@ -78,10 +78,13 @@ class PlainTrainer {
       OptimizerBuffers buffers;
       buffers.grad = grads[p].data();
       buffers.param = weights_[p].data();
-      // Room for fp32 serves bf16 too.
+      // Room for fp32 serves bf16 and blocks, too.
       buffers.exp_avg = exp_avg_[p].data();
       buffers.exp_avg_sq = exp_avg_sq_[p].data();
       buffers.moment_dtype = optimizer.moment_dtype;
+      if (IsBlocks8(optimizer.moment_dtype) && std::ssize(grads[p]) < 4096) {
+        buffers.moment_dtype = DType::kF32;
+      }
       ++updates_[p];
       buffers.rounding = MakeMomentRounding(optimizer, p, updates_[p], 0);
       OptimizerStepScalar(buffers, std::ssize(grads[p]),

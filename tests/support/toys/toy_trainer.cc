@@ -201,21 +201,24 @@ class ToyRank {
     SealOptions declared;
     declared.micro_batches = run_.micro_batches;
     std::vector<HeldTogether>& held = declared.held;
-    std::vector<ParamId> tied;
+    // Whose gradients are begun, and not handed back.
+    std::vector<ParamId> begun;
     for (size_t p = 0; p < ids_.size(); ++p) {
       held.push_back({{ids_[p], ids_[Next(p)]}, {}});
-      if (toy::Tied(run_, p) && MayUse(p)) tied.push_back(ids_[p]);
+      if (toy::Tied(run_, p) && MayUse(p)) begun.push_back(ids_[p]);
     }
-    for (ParamId id : tied) held.push_back({{id}, tied});
+    for (ParamId id : begun) held.push_back({{id}, begun});
     std::vector<ParamId> open;
     for (size_t p = ids_.size(); p-- > 0;) {
       if (MayUse(p)) {
-        held.push_back({{ids_[p]}, {ids_[p]}});
+        if (!toy::Tied(run_, p)) begun.push_back(ids_[p]);
+        held.push_back({{ids_[p]}, begun});
         open.push_back(ids_[p]);
       }
       if (run_.evaluates) {
-        for (ParamId id : ids_) held.push_back({{id}, {}});
+        for (ParamId id : ids_) held.push_back({{id}, begun});
       }
+      if (MayUse(p)) std::erase(begun, ids_[p]);
     }
     if (toy::Irregular(run_)) held.push_back({{}, open});
     return declared;

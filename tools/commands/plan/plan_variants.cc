@@ -171,14 +171,22 @@ class Finder {
     if (outcome) RaiseBudgets(*outcome, "compute again, ");
   }
 
+  // As little as suffices.
   void ShrinkMoments() {
     const OptimizerOptions& optimizer = flags_.engine.optimizer;
-    if (MomentsOf(optimizer) == 0 || optimizer.moment_dtype != DType::kF32) {
+    if (MomentsOf(optimizer) == 0 || optimizer.kind == OptimizerKind::kCustom) {
       return;
     }
     PlanFlags changed = flags_;
-    changed.engine.optimizer.moment_dtype = DType::kBF16;
-    Try("moments in bf16", changed);
+    DType& dtype = changed.engine.optimizer.moment_dtype;
+    if (dtype == DType::kF32) {
+      dtype = DType::kBF16;
+      if (Try("moments in bf16", changed)) return;
+    }
+    if (dtype == DType::kBF16) {
+      dtype = DType::kBlocks8;
+      Try("moments in 8 bits", changed);
+    }
   }
 
   void OtherStages() {

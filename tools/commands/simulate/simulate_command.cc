@@ -16,6 +16,7 @@
 #include "chunk/layout_file.h"
 #include "chunk/text/quote.h"
 #include "collectives/answers/foretell.h"
+#include "collectives/sealing/layout_choice.h"
 #include "collectives/sealing/seal_plan.h"
 #include "offload/nvme/nvme_option.h"
 #include "offload/record/record_reader.h"
@@ -86,6 +87,13 @@ Status ReadLayoutInto(SimulateReport* report) {
   report->params = std::move(file.params);
   report->layout = std::move(file.layout);
   return OkStatus();
+}
+
+// A trace and a layout of castor search know no moments.
+Status CheckMomentsFit(const SimulateReport& report) {
+  Status status =
+      CheckMomentChunks(report.layout, report.params, report.flags.engine);
+  return status.ok() ? status : status.WithContext("--moments 8bit");
 }
 
 // The other steps, with as much compute for what they do as the trace has.
@@ -201,6 +209,7 @@ Result<SimulateReport> ReadInput(const SimulateFlags& flags) {
   report.options.step_compute_ns = std::accumulate(
       report.step.compute_ns.begin(), report.step.compute_ns.end(), int64_t{0});
   CASTOR_RETURN_IF_ERROR(ReadLayoutInto(&report));
+  CASTOR_RETURN_IF_ERROR(CheckMomentsFit(report));
   report.declared = DeclaredBy(report.layout, report.step);
   for (const ParamSpec& spec : report.params) {
     CASTOR_RETURN_IF_ERROR(CheckTrains(spec, flags.engine.grad_mode));

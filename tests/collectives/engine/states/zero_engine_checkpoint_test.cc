@@ -104,16 +104,19 @@ TEST_F(ZeroEngineCheckpointTest, ReshardsToAnyRanksStageChunksAndHomes) {
   adam.seed = 7;
   OptimizerOptions sgd = DefaultOptimizerOptions(OptimizerKind::kSgd);
   sgd.momentum = 0.9;
+  OptimizerOptions blocks;
+  blocks.moment_dtype = DType::kBlocks8;
   const Setting settings[] = {{DType::kBF16, OptimizerOptions()},
                               {DType::kF32, adam},
-                              {DType::kF32, sgd}};
+                              {DType::kF32, sgd},
+                              {DType::kBF16, blocks}};
   int number = 0;
   for (const Setting& setting : settings) {
     // The same code, where a sanitizer watches.
     if (TestStride() > 1 && number > 0) break;
     SCOPED_TRACE(testing::Message() << "setting " << number);
     const ToyModel model = MakeToyModel(51 + static_cast<uint64_t>(number), 14,
-                                        3000, setting.dtype);
+                                        6000, setting.dtype);
     const auto with = [&](ZeroOptions options, Bytes chunk) {
       options.optimizer = setting.optimizer;
       options.chunk_size = chunk;
@@ -134,7 +137,7 @@ TEST_F(ZeroEngineCheckpointTest, ReshardsToAnyRanksStageChunksAndHomes) {
           .status();
     };
     const ToyResult want =
-        TrainToy(model, run, 4, with(Tight(3, KiB(160), KiB(96)), KiB(8)));
+        TrainToy(model, run, 4, with(Tight(3, KiB(320), KiB(192)), KiB(8)));
     ASSERT_THAT(want.status, IsOk());
 
     ToyRun rest = run;
@@ -155,7 +158,7 @@ TEST_F(ZeroEngineCheckpointTest, ReshardsToAnyRanksStageChunksAndHomes) {
       ZeroOptions options;
     } stops[] = {{3, with(Roomy(1), KiB(16))},
                  {1, with(Roomy(0), KiB(12))},
-                 {8, with(Tight(3, KiB(128), KiB(64)), KiB(8))},
+                 {8, with(Tight(3, KiB(320), KiB(96)), KiB(8))},
                  {2, with(Roomy(2), KiB(32))}};
     for (const auto& stop : stops) {
       SCOPED_TRACE(testing::Message() << stop.world << " ranks");

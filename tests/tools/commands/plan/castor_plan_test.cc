@@ -222,6 +222,43 @@ TEST(CastorPlanTest, NamesTheStatesThatTheOptimizerKeeps) {
                                          "momentum_buffer, all")));
 }
 
+// 132 bytes for 128 values of a matrix; chunks of other sizes waste more.
+TEST(CastorPlanTest, CountsMomentsOf8Bits) {
+  const auto host_bytes = [](const char* moments, const char* state) {
+    const ProcessOutcome json =
+        Plan({kGpt2Xl, "--dtype", "bf16", "--device-budget", "6GiB",
+              "--host-budget", "64GiB", "--moments", moments, "--json"});
+    EXPECT_EQ(json.exit_code, 0) << json.err;
+    const JsonValue document = ParseJson(json.out).value();
+    int64_t bytes = 0;
+    for (size_t tier = 0; tier < 2; ++tier) {
+      bytes += document["tiers"][tier]["classes"][state].integer();
+    }
+    return static_cast<double>(bytes);
+  };
+  for (const char* const state : {"exp_avg_bytes", "exp_avg_sq_bytes"}) {
+    const double share = host_bytes("8bit", state) / host_bytes("F32", state);
+    EXPECT_NEAR(share, 132.0 / 512, 0.02);
+  }
+}
+
+TEST(CastorPlanTest, ProposesMomentsOf8BitsWhereBf16IsNotEnough) {
+  const auto proposes = [](const char* host, std::string_view what) {
+    const ProcessOutcome refused =
+        Plan({kGpt2Xl, "--dtype", "bf16", "--device-budget", "4GiB",
+              "--host-budget", host, "--json"});
+    EXPECT_EQ(refused.exit_code, 3) << refused.err;
+    const JsonValue document = ParseJson(refused.out).value();
+    for (const JsonValue& change : document["changes"]) {
+      if (change["command"].text().find(what) != std::string::npos) return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(proposes("16GiB", "--moments bf16"));
+  EXPECT_FALSE(proposes("16GiB", "--moments 8bit"));
+  EXPECT_TRUE(proposes("12GiB", "--moments 8bit"));
+}
+
 TEST(CastorPlanTest, SaysWhatIsWrongWithFlagsAndFiles) {
   EXPECT_EQ(Plan({}).exit_code, 2);
   EXPECT_EQ(Plan({kLlama, "--stage", "4"}).exit_code, 2);

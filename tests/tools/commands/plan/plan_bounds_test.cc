@@ -44,6 +44,9 @@ std::vector<Named> Optimizers() {
     optimizers.emplace_back(fmt::format("{} in bf16", OptimizerName(kind)),
                             half);
   }
+  OptimizerOptions blocks;
+  blocks.moment_dtype = DType::kBlocks8;
+  optimizers.emplace_back("adamw in 8 bits", blocks);
   OptimizerOptions momentum = DefaultOptimizerOptions(OptimizerKind::kSgd);
   momentum.momentum = 0.9;
   optimizers.emplace_back("sgd with momentum", momentum);

@@ -529,10 +529,19 @@ TEST_F(CastorSimulateTest, EndsWithTheExitCodeOfWhatIsWrong) {
       4);
 }
 
+// Which parameters keep moments of 8 bits, only a run with such moments knows.
+TEST_F(CastorSimulateTest, RefusesMomentsOf8BitsOfAPlainTrace) {
+  const ProcessOutcome got =
+      Simulate({"--device-budget", "6MiB", "--host-budget", "256MiB",
+                "--moments", "8bit"});
+  EXPECT_EQ(got.exit_code, 2);
+  EXPECT_THAT(got.err, HasSubstr("--moments 8bit: the layout packs parameter"));
+}
+
 class SimulatedRunTest : public testing::Test {
  protected:
   // A run of stage 2 with little room, whose states are on a drive.
-  SimulatedRunTest() {
+  explicit SimulatedRunTest(DType moments = DType::kF32) {
     Log quiet([](LogLevel, std::string_view) {});
     ThreadPool pool(2);
     auto recorder = FileRecorder::Create(record_);
@@ -546,11 +555,15 @@ class SimulatedRunTest : public testing::Test {
     options.host_budget = KiB(120);
     options.nvme = {{dir_.path(), std::nullopt}};
     options.recorder = recorder->get();
+    options.optimizer.moment_dtype = moments;
+    ToyModel model = MakeToyModel(7, 24, 2000, DType::kF32);
+    if (IsBlocks8(moments)) {
+      options.device_budget = KiB(480);
+      for (size_t p = 8; p < 16; ++p) model.params[p].shape = {4096};
+    }
     ToyRun run;
     run.steps = 5;
-    EXPECT_TRUE(
-        TrainToy(MakeToyModel(7, 24, 2000, DType::kF32), run, 1, options)
-            .status.ok());
+    EXPECT_TRUE(TrainToy(model, run, 1, options).status.ok());
     EXPECT_TRUE((*recorder)->Close().ok());
   }
 
@@ -591,6 +604,25 @@ TEST_F(SimulatedRunTest, IsTheRunWhereFlagsSayNothingElse) {
                       "3"})["points"]
                 .size(),
             3u);
+}
+
+class SimulatedRunIn8BitsTest : public SimulatedRunTest {
+ protected:
+  SimulatedRunIn8BitsTest() : SimulatedRunTest(DType::kBlocks8) {}
+};
+
+// The layout of the record says which chunks have such moments.
+TEST_F(SimulatedRunIn8BitsTest, IsTheRun) {
+  const JsonValue as_it_was = Simulate({});
+  const JsonValue& point = as_it_was["points"][0];
+  EXPECT_EQ(as_it_was["recorded"]["simulated_ns"], point["step"]["ns"]);
+  EXPECT_GT(point["tiers"][2]["home_bytes"].integer(), 0);
+  const JsonValue in_fp32 = Simulate({"--moments", "F32"});
+  const int64_t saved =
+      in_fp32["points"][0]["tiers"][2]["home_bytes"].integer() -
+      point["tiers"][2]["home_bytes"].integer();
+  // Of two moments of eight parameters, at 4 bytes a value; some are elsewhere.
+  EXPECT_GT(saved, 2 * 8 * 4096 * 4 / 2);
 }
 
 TEST_F(SimulatedRunTest, ARecordThatWasCutOffIsSaidToBe) {
