@@ -37,28 +37,33 @@ HWY_INLINE hn::Vec<D> DecodeCodes(D d, const uint8_t* from, hn::Vec<D> scale) {
   using block_internal::kPositiveBase;
   using block_internal::kShift;
   const hn::RebindToUnsigned<D> d32;
-  const hn::Rebind<uint8_t, D> d8;
-  const auto code = hn::PromoteTo(d32, hn::LoadU(d8, from));
+  const hn::RebindToSigned<D> i32;
   if constexpr (kPositive) {
+    const hn::Rebind<uint8_t, D> d8;
+    const auto code = hn::PromoteTo(d32, hn::LoadU(d8, from));
     const auto share =
         hn::ShiftLeft<kShift>(hn::Add(code, hn::Set(d32, kPositiveBase)));
     const auto is_zero = hn::Eq(code, hn::Zero(d32));
     return hn::Mul(hn::BitCast(d, hn::IfThenZeroElse(is_zero, share)), scale);
   } else {
-    const auto magnitude = hn::And(code, hn::Set(d32, 0x7F));
-    const auto share =
-        hn::ShiftLeft<kShift>(hn::Add(magnitude, hn::Set(d32, kBase)));
-    const auto is_zero = hn::Eq(magnitude, hn::Zero(d32));
-    const auto sign = hn::ShiftLeft<24>(hn::And(code, hn::Set(d32, 0x80)));
-    return hn::Mul(
-        hn::BitCast(d, hn::Or(hn::IfThenZeroElse(is_zero, share), sign)),
-        scale);
+    // A code's sign becomes all upper bits, of which the first is kept.
+    const hn::Rebind<int8_t, D> i8;
+    const auto code = hn::BitCast(
+        d32, hn::PromoteTo(
+                 i32, hn::LoadU(i8, reinterpret_cast<const int8_t*>(from))));
+    const auto bits = hn::And(hn::ShiftLeft<kShift>(code),
+                              hn::Set(d32, 0x80000000u | 0x7Fu << kShift));
+    const auto is_zero =
+        hn::Eq(hn::And(code, hn::Set(d32, 0x7F)), hn::Zero(d32));
+    const auto share = hn::Add(
+        bits, hn::IfThenZeroElse(is_zero, hn::Set(d32, kBase << kShift)));
+    return hn::Mul(hn::BitCast(d, share), scale);
   }
 }
 
-// As EncodeValue and EncodePositive. REQUIRES: scale > 0.
+// As EncodeValue and EncodePositive.
 template <bool kPositive, class D>
-HWY_INLINE void EncodeCodes(D d, hn::Vec<D> value, hn::Vec<D> scale,
+HWY_INLINE void EncodeCodes(D d, hn::Vec<D> value, hn::Vec<D> inverse,
                             hn::Vec<hn::RebindToUnsigned<D>> chance,
                             uint8_t* to) {
   using block_internal::kBase;
@@ -71,7 +76,8 @@ HWY_INLINE void EncodeCodes(D d, hn::Vec<D> value, hn::Vec<D> scale,
   const hn::Rebind<uint8_t, D> d8;
   const auto bits = hn::BitCast(d32, value);
   const auto magnitude = hn::And(bits, hn::Set(d32, 0x7FFFFFFF));
-  const auto share = hn::Div(hn::BitCast(d, magnitude), scale);
+  const auto share =
+      hn::Min(hn::Mul(hn::BitCast(d, magnitude), inverse), hn::Set(d, 1.0f));
   const auto rounded = hn::ShiftRight<kShift>(
       hn::Add(hn::BitCast(d32, share), hn::ShiftLeft<kShift - 16>(chance)));
   if constexpr (kPositive) {
@@ -101,17 +107,27 @@ struct BlockValues {
   alignas(64) float at[kBlockValues];
 };
 
-// Whether codes of the block are needed: else all of them are written zero.
-inline bool BeginBlock(uint32_t most, CodeBlock* to) {
+// What codes are computed with; zero where none is needed, and all of them are
+// written zero.
+inline float BeginBlock(uint32_t most, CodeBlock* to) {
   to->scale = ScaleOfBlock(most);
-  if (to->scale > 0) return true;
+  if (to->scale > 0) return InverseOfScale(to->scale);
   for (uint8_t& code : to->codes) code = 0;
-  return false;
+  return 0;
+}
+
+// As PrefetchAhead, of all that will be read of a block.
+HWY_INLINE void PrefetchBlock(const CodeBlock* block) {
+  constexpr size_t kLine = 64;
+  constexpr size_t kAhead = kElementsAhead / kBlockValues * sizeof(CodeBlock);
+  const auto at = reinterpret_cast<uintptr_t>(block) + kAhead;
+  hwy::Prefetch(reinterpret_cast<const char*>(at));
+  hwy::Prefetch(reinterpret_cast<const char*>(at + kLine));
 }
 
 // As UpdateVectors, of whole blocks. `kStreams`: new parameters go aside, and
 // past the caches.
-template <class Rule, class Grad, bool kStreams>
+template <class Rule, class Grad, bool kStreams, bool kByChance>
 HWY_INLINE int64_t UpdateBlocks(const OptimizerBuffers& buffers, int64_t count,
                                 const OptimizerScalars& scalars,
                                 float grad_factor) {
@@ -142,6 +158,8 @@ HWY_INLINE int64_t UpdateBlocks(const OptimizerBuffers& buffers, int64_t count,
     auto v_scale = hn::Zero(d);
     auto most_v = hn::Zero(d32);
     if constexpr (Rule::kMoments >= 2) v_scale = hn::Set(d, old_v->scale);
+    PrefetchBlock(old_m);
+    if constexpr (Rule::kMoments >= 2) PrefetchBlock(old_v);
     for (int64_t j = 0; j < kBlockValues; j += step) {
       const int64_t i = begin + j;
       PrefetchAhead(grad + i);
@@ -168,33 +186,30 @@ HWY_INLINE int64_t UpdateBlocks(const OptimizerBuffers& buffers, int64_t count,
         most_v = hn::Max(most_v, hn::And(hn::BitCast(d32, v), magnitude));
       }
     }
-    const bool has_m =
+    const float m_inverse =
         BeginBlock(hn::GetLane(hn::MaxOfLanes(d32, most_m)), new_m);
-    bool has_v = false;
+    float v_inverse = 0;
     if constexpr (Rule::kMoments >= 2) {
-      has_v = BeginBlock(hn::GetLane(hn::MaxOfLanes(d32, most_v)), new_v);
+      v_inverse = BeginBlock(hn::GetLane(hn::MaxOfLanes(d32, most_v)), new_v);
     }
-    const auto new_m_scale = hn::Set(d, new_m->scale);
-    auto new_v_scale = hn::Zero(d);
-    if constexpr (Rule::kMoments >= 2) new_v_scale = hn::Set(d, new_v->scale);
     for (int64_t j = 0; j < kBlockValues; j += step) {
       auto chance_m = hn::Set(d32, kNearest);
       auto chance_v = hn::Set(d32, kNearest);
-      if (rounding.stochastic) {
+      if constexpr (kByChance) {
         const auto chance = StochasticLanes(
             d32, rounding.key,
             static_cast<uint64_t>(rounding.first_element + begin + j));
         chance_m = hn::And(chance, hn::Set(d32, 0xFFFF));
         chance_v = hn::ShiftRight<16>(chance);
       }
-      if (has_m) {
-        EncodeCodes<false>(d, hn::Load(d, m_values.at + j), new_m_scale,
-                           chance_m, new_m->codes + j);
+      if (m_inverse > 0) {
+        EncodeCodes<false>(d, hn::Load(d, m_values.at + j),
+                           hn::Set(d, m_inverse), chance_m, new_m->codes + j);
       }
       if constexpr (Rule::kMoments >= 2) {
-        if (has_v) {
-          EncodeCodes<true>(d, hn::Load(d, v_values.at + j), new_v_scale,
-                            chance_v, new_v->codes + j);
+        if (v_inverse > 0) {
+          EncodeCodes<true>(d, hn::Load(d, v_values.at + j),
+                            hn::Set(d, v_inverse), chance_v, new_v->codes + j);
         }
       }
     }

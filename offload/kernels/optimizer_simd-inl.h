@@ -116,10 +116,15 @@ HWY_INLINE int64_t UpdateFrom(const OptimizerBuffers& buffers, int64_t count,
       const bool streams =
           buffers.new_param != nullptr &&
           reinterpret_cast<uintptr_t>(buffers.new_param) % vector == 0;
-      return streams ? UpdateBlocks<Rule, Grad, true>(buffers, count, scalars,
-                                                      grad_factor)
-                     : UpdateBlocks<Rule, Grad, false>(buffers, count, scalars,
-                                                       grad_factor);
+      const auto update = [&](auto by_chance) {
+        constexpr bool kByChance = decltype(by_chance)::value;
+        return streams ? UpdateBlocks<Rule, Grad, true, kByChance>(
+                             buffers, count, scalars, grad_factor)
+                       : UpdateBlocks<Rule, Grad, false, kByChance>(
+                             buffers, count, scalars, grad_factor);
+      };
+      return buffers.rounding.stochastic ? update(std::true_type())
+                                         : update(std::false_type());
     }
   }
   if (buffers.new_param != nullptr && AllAligned(buffers, vector)) {

@@ -172,6 +172,7 @@ __device__ void EncodeLane(const float (&values)[kPack], int64_t first,
                            const MomentRounding& rounding, int shift, int lane,
                            CodeBlock* to) {
   const float scale = ScaleOfWarp(values);
+  const float inverse = scale > 0 ? InverseOfScale(scale) : 0;
   Group<kPack, uint8_t> codes;
   for (int j = 0; j < kPack; ++j) {
     const auto element =
@@ -180,8 +181,12 @@ __device__ void EncodeLane(const float (&values)[kPack], int64_t first,
         rounding.stochastic
             ? (StochasticBits(rounding.key, element) >> shift) & 0xFFFF
             : kNearest;
-    codes.at[j] = kPositive ? EncodePositive(values[j], scale, chance)
-                            : EncodeValue(values[j], scale, chance);
+    if (inverse == 0) {
+      codes.at[j] = 0;
+    } else {
+      codes.at[j] = kPositive ? EncodePositive(values[j], inverse, chance)
+                              : EncodeValue(values[j], inverse, chance);
+    }
   }
   reinterpret_cast<Group<kPack, uint8_t>*>(to->codes)[lane] = codes;
   if (lane == 0) to->scale = scale;

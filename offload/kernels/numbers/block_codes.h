@@ -17,10 +17,10 @@
 // Code 0 is zero. Rounding takes 16 random bits, up in magnitude for as many of
 // their values as is cut off, or the constant kNearest. The greatest value is
 // kept exactly, so a block that is decoded and encoded again to the nearest
-// keeps its bits, but for values below 2^-126. In a block of values that are
-// not negative none but zero becomes zero: a second moment of zero would make
-// the next update huge. A block with a NaN or an infinity in it is all NaN.
-// Pure functions, thread-safe; host and device.
+// keeps its bits, but for values below 2^-126: no scale is less. In a block of
+// values that are not negative none but zero becomes zero: a second moment of
+// zero would make the next update huge. A block with a NaN or an infinity in it
+// is all NaN. Pure functions, thread-safe; host and device.
 
 #include <cstdint>
 
@@ -55,9 +55,20 @@ inline constexpr float kChancesOfLeast = 65536 / kLeast;
 // In place of random bits: to the nearest share, the greater of two as near.
 inline constexpr uint32_t kNearest = 0x8000;
 
-// The scale of a block whose magnitudes are, as integers, at most `most`.
+// The scale of a block whose magnitudes are, as integers, at most `most`. Of a
+// lesser scale than the least normal number there would be no inverse.
 CASTOR_HOST_DEVICE inline float ScaleOfBlock(uint32_t most) {
-  return FloatOfBits(most >= 0x7F800000 ? kFloatNaNBits : most);
+  constexpr uint32_t kLeastNormal = 0x00800000;
+  if (most == 0) return 0;
+  if (most >= 0x7F800000) return FloatOfBits(kFloatNaNBits);
+  return FloatOfBits(most < kLeastNormal ? kLeastNormal : most);
+}
+
+// What values are multiplied by in place of a division, which would take longer
+// than all else. It is above 1 / scale, so that the greatest value's share is 1
+// or more, and is taken for 1. REQUIRES: scale > 0.
+CASTOR_HOST_DEVICE inline float InverseOfScale(float scale) {
+  return FloatOfBits(BitsOfFloat(1.0f / scale) + 1);
 }
 
 CASTOR_HOST_DEVICE inline uint32_t MagnitudeBits(float value) {
@@ -80,13 +91,19 @@ CASTOR_HOST_DEVICE inline float DecodePositive(uint8_t code, float scale) {
   return FloatOfBits(code == 0 ? 0 : (code + kPositiveBase) << kShift) * scale;
 }
 
-// The code of a value of a block of this scale. REQUIRES: chance < 2^16.
-CASTOR_HOST_DEVICE inline uint8_t EncodeValue(float value, float scale,
+// Of a magnitude, from 0 to 1.
+CASTOR_HOST_DEVICE inline float ShareOf(float value, float inverse) {
+  const float share = FloatOfBits(MagnitudeBits(value)) * inverse;
+  return share < 1 ? share : 1;
+}
+
+// The code of a value of a block of which InverseOfScale is this. REQUIRES:
+// chance < 2^16; the block has a scale, which is no NaN.
+CASTOR_HOST_DEVICE inline uint8_t EncodeValue(float value, float inverse,
                                               uint32_t chance) {
   using namespace block_internal;
-  if (!(scale > 0)) return 0;
   const uint32_t sign = BitsOfFloat(value) >> 24 & 0x80;
-  const float share = FloatOfBits(MagnitudeBits(value)) / scale;
+  const float share = ShareOf(value, inverse);
   if (share < kLeast) {
     const bool up = static_cast<float>(chance) < share * kChancesOfLeast;
     return static_cast<uint8_t>(sign | (up ? 1u : 0u));
@@ -96,12 +113,13 @@ CASTOR_HOST_DEVICE inline uint8_t EncodeValue(float value, float scale,
   return static_cast<uint8_t>(sign | (rounded - kBase));
 }
 
-CASTOR_HOST_DEVICE inline uint8_t EncodePositive(float value, float scale,
+CASTOR_HOST_DEVICE inline uint8_t EncodePositive(float value, float inverse,
                                                  uint32_t chance) {
   using namespace block_internal;
-  if (!(scale > 0) || !(value > 0)) return 0;
+  if (!(value > 0)) return 0;
   const uint32_t rounded =
-      (BitsOfFloat(value / scale) + (chance << (kShift - 16))) >> kShift;
+      (BitsOfFloat(ShareOf(value, inverse)) + (chance << (kShift - 16))) >>
+      kShift;
   return static_cast<uint8_t>(rounded > kPositiveBase ? rounded - kPositiveBase
                                                       : 1);
 }
@@ -116,13 +134,15 @@ void EncodeBlock(const float* values, int64_t count, const Chance& chance,
     most = most < MagnitudeBits(values[i]) ? MagnitudeBits(values[i]) : most;
   }
   to->scale = ScaleOfBlock(most);
+  const bool has_codes = to->scale > 0;
+  const float inverse = has_codes ? InverseOfScale(to->scale) : 0;
   for (int64_t i = 0; i < kBlockValues; ++i) {
-    if (i >= count) {
+    if (i >= count || !has_codes) {
       to->codes[i] = 0;
     } else if constexpr (kPositive) {
-      to->codes[i] = EncodePositive(values[i], to->scale, chance(i));
+      to->codes[i] = EncodePositive(values[i], inverse, chance(i));
     } else {
-      to->codes[i] = EncodeValue(values[i], to->scale, chance(i));
+      to->codes[i] = EncodeValue(values[i], inverse, chance(i));
     }
   }
 }

@@ -30,8 +30,9 @@ float Decode(uint8_t code, float scale) {
 
 template <bool kPositive>
 uint8_t Encode(float value, float scale, uint32_t chance) {
-  return kPositive ? EncodePositive(value, scale, chance)
-                   : EncodeValue(value, scale, chance);
+  const float inverse = InverseOfScale(scale);
+  return kPositive ? EncodePositive(value, inverse, chance)
+                   : EncodeValue(value, inverse, chance);
 }
 
 TEST(BlockCodesTest, CodesRiseWithTheirSharesUpToTheScale) {
@@ -60,7 +61,7 @@ TEST(BlockCodesTest, CodesRiseWithTheirSharesUpToTheScale) {
 
 template <bool kPositive>
 void ExpectEveryCodeComesBack() {
-  for (const float scale : {1.0f, 3e-7f, 5e12f, 0x1.fffffep-60f}) {
+  for (const float scale : {1.0f, 3e-7f, 5e12f, 0x1.fffffep-60f, 3e38f}) {
     for (int code = 0; code < 256; ++code) {
       const auto byte = static_cast<uint8_t>(code);
       const float value = Decode<kPositive>(byte, scale);
@@ -79,9 +80,9 @@ TEST(BlockCodesTest, NearestIsWithinASixteenthOfAValue) {
   std::uniform_real_distribution<float> exponent(-15.5f, 0);
   for (int i = 0; i < 100'000; ++i) {
     const float value = std::exp2(exponent(random)) * 0.37f;
-    EXPECT_NEAR(DecodeValue(EncodeValue(value, 0.37f, kNearest), 0.37f), value,
-                value / 16);
-    EXPECT_NEAR(DecodePositive(EncodePositive(value, 0.37f, kNearest), 0.37f),
+    EXPECT_NEAR(DecodeValue(Encode<false>(value, 0.37f, kNearest), 0.37f),
+                value, value / 16);
+    EXPECT_NEAR(DecodePositive(Encode<true>(value, 0.37f, kNearest), 0.37f),
                 value, value / 16);
   }
 }
@@ -92,23 +93,38 @@ TEST(BlockCodesTest, ChanceGivesTheValueOnAverage) {
     double of_values = 0;
     double of_positive = 0;
     for (uint32_t chance = 0; chance < 65536; ++chance) {
-      of_values += DecodeValue(EncodeValue(value, 1, chance), 1) / 65536.0;
+      of_values += DecodeValue(Encode<false>(value, 1, chance), 1) / 65536.0;
       of_positive +=
-          DecodePositive(EncodePositive(value, 1, chance), 1) / 65536.0;
+          DecodePositive(Encode<true>(value, 1, chance), 1) / 65536.0;
     }
     EXPECT_NEAR(of_values, value, 1e-4 * value + 1e-9);
     EXPECT_NEAR(of_positive, value, 1e-4 * value);
   }
 }
 
+TEST(BlockCodesTest, TheGreatestIsKeptAtAnyChance) {
+  std::mt19937_64 random = SeededGenerator();
+  for (int i = 0; i < 100'000; ++i) {
+    const auto most = static_cast<uint32_t>(random() % 0x7F7FFFFF + 1);
+    const float scale = ScaleOfBlock(most);
+    if (FloatOfBits(most) < scale) continue;  // below all scales
+    const auto chance = static_cast<uint32_t>(random() % 65536);
+    ASSERT_EQ(Encode<false>(scale, scale, chance), 127) << scale;
+    ASSERT_EQ(Encode<false>(-scale, scale, chance), 255) << scale;
+    ASSERT_EQ(Encode<true>(scale, scale, chance), 255) << scale;
+  }
+  EXPECT_EQ(ScaleOfBlock(1), 0x1p-126f);
+  EXPECT_EQ(ScaleOfBlock(0), 0);
+}
+
 TEST(BlockCodesTest, NoPositiveValueBecomesZero) {
   for (const float value : {0x1p-40f, 0x1p-140f, 0x1p-149f}) {
     for (const uint32_t chance : {0u, kNearest, 0xFFFFu}) {
-      EXPECT_EQ(EncodePositive(value, 1, chance), 1);
+      EXPECT_EQ(Encode<true>(value, 1, chance), 1);
     }
   }
-  EXPECT_EQ(EncodePositive(0, 1, 0xFFFF), 0);
-  EXPECT_EQ(EncodeValue(0, 1, 0xFFFF), 0);
+  EXPECT_EQ(Encode<true>(0, 1, 0xFFFF), 0);
+  EXPECT_EQ(Encode<false>(0, 1, 0xFFFF), 0);
 }
 
 TEST(BlockCodesTest, ABlockWithoutANumberIsNone) {
