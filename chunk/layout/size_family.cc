@@ -58,15 +58,17 @@ Status AllowSizes(const PackOptions& options, SizeFamily* family) {
 
 SizeFamily& FamilyOf(const ParamGroup& group,
                      std::vector<SizeFamily>* families) {
-  const auto found = std::find_if(families->begin(), families->end(),
-                                  [&group](const SizeFamily& family) {
-                                    return family.dtype == group.dtype &&
-                                           family.trainable == group.trainable;
-                                  });
+  const auto found = std::find_if(
+      families->begin(), families->end(), [&group](const SizeFamily& family) {
+        return family.dtype == group.dtype &&
+               family.trainable == group.trainable &&
+               family.moments8 == group.moments8;
+      });
   if (found != families->end()) return *found;
   SizeFamily& added = families->emplace_back();
   added.dtype = group.dtype;
   added.trainable = group.trainable;
+  added.moments8 = group.moments8;
   return added;
 }
 

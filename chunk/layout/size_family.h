@@ -31,6 +31,7 @@ struct PackedGroup {
 struct SizeFamily {
   DType dtype = DType::kF32;
   bool trainable = true;
+  bool moments8 = false;
   std::vector<size_t> groups;       // indices into GroupParams, rising
   std::vector<PackedGroup> packed;  // of these groups
   int64_t whole = 0;                // parameters that stay whole

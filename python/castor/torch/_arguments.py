@@ -13,6 +13,7 @@ import torch
 
 from castor.errors import InvalidArgument
 from castor.sizes import parse_size
+from castor.torch._parameters._types import EIGHT_BITS
 from castor.torch._wrap import wrap
 
 OF_WRAP = tuple(name for name, one in inspect.signature(wrap).parameters.items() if one.kind is inspect.Parameter.KEYWORD_ONLY)
@@ -40,7 +41,7 @@ def checked_of_wrap(arguments: Mapping[str, Any], of: str, further: Sequence[str
             raise InvalidArgument(f"{of} has the unknown key {key!r}: the nearest one is {nearest!r}; the keys are {', '.join(known)}")
         if key in _SIZES and value not in ("auto", None):
             parse_size(value, f"{of} has a {key} that")
-        if key in _TYPES and isinstance(value, str):
+        if key in _TYPES and isinstance(value, str) and (key, value) != ("state_dtype", EIGHT_BITS):
             made[key] = getattr(torch, value.removeprefix("torch."), None)
             if not isinstance(made[key], torch.dtype):
                 raise InvalidArgument(f"{of} has {key} {value!r}: give a name of torch's types, such as 'bfloat16'")

@@ -37,7 +37,7 @@ from castor.torch._parameters._leases import floats_at
 from castor.torch._parameters._params import ChunkedParameter
 from castor.torch._parameters._quantizers import kept_beside, leave_layouts, refuse_merges
 from castor.torch._parameters._stored import are_bytes, bytes_of, holds, stored
-from castor.torch._parameters._types import Types
+from castor.torch._parameters._types import Types, moments_in
 from castor.torch._runtime import Runtime
 from castor.torch._torch_internals import plain_functions
 
@@ -66,7 +66,7 @@ def wrap(
     keep_fp32: Sequence[str] = (),
     buffer_dtype: Optional[torch.dtype] = None,
     reduce_dtype: Optional[torch.dtype] = None,
-    state_dtype: Optional[torch.dtype] = None,
+    state_dtype: Union[torch.dtype, str, None] = None,
     max_norm: float = 0.0,
     initial_scale: Optional[float] = None,
     max_skips: int = 100,
@@ -105,7 +105,8 @@ def wrap(
         outputs cast back. A pattern that names no module names parameters, which stay in float32 where their module computes as it is told.
       buffer_dtype: the type of floating buffers from now on. None: as they are.
       reduce_dtype: torch.float32: gradients are added, reduced and kept in it, whatever the parameters' type. None: in theirs.
-      state_dtype: torch.bfloat16: the optimizer's moments are kept in it, rounded stochastically, in half the memory. None: in float32.
+      state_dtype: torch.bfloat16: the optimizer's moments are kept in it, rounded stochastically, in half the memory. ``"8bit"``: in blocks of 128 bytes and
+        a scale, in about a quarter; moments of parameters with fewer than 4,096 elements stay in float32. None: in float32.
       max_norm: clips the global norm of each step's gradients; 0: not.
       initial_scale: loss scaling begins with this factor: use `optimizer.backward(loss)` or `optimizer.scale(loss)`.
       max_skips: a step whose gradients are not finite changes nothing; after so many in a row there is an error. 0: never.
@@ -143,7 +144,7 @@ def wrap(
     subject = _look(model, optimizer, ignore, Types(dtype, keep_fp32, buffer_dtype), on)
     folders = folders_of(nvme)
     chosen: dict[str, Any] = {"policy": policy, "count_norm": not update_in_backward, "home_rules": _home_rules(place or {}, subject.rule),
-                              **_reduced_in(reduce_dtype), **_moments_in(state_dtype), **groups_in(shard, shard_states, config or {}), **(config or {})}
+                              **_reduced_in(reduce_dtype), **_moments(state_dtype), **groups_in(shard, shard_states, config or {}), **(config or {})}
     with contextlib.ExitStack() as undo:
         shared: Optional[Shared] = None
         if card is not None:
@@ -368,10 +369,9 @@ def _reduced_in(dtype: Optional[torch.dtype]) -> dict[str, str]:
     return {} if dtype is None else {"grad_mode": "fp32"}
 
 
-def _moments_in(dtype: Optional[torch.dtype]) -> dict[str, str]:
-    if dtype not in (None, torch.float32, torch.bfloat16):
-        raise InvalidArgument(f"state_dtype is {dtype}: give torch.bfloat16, or None for float32")
-    return {"moment_dtype": "BF16"} if dtype is torch.bfloat16 else {}
+def _moments(state_dtype: Union[torch.dtype, str, None]) -> dict[str, str]:
+    dtype = moments_in(state_dtype)
+    return {} if dtype is None else {"moment_dtype": dtype}
 
 
 def _kind_of(tensor: torch.Tensor) -> str:

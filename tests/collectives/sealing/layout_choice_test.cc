@@ -89,6 +89,31 @@ TEST(LayoutChoiceTest, MakesTheLayoutThatOptionsAskFor) {
               StatusIs(ErrorCode::kInvalidArgument, testing::_));
 }
 
+// Norms beside matrices, by their type or by what their moments are kept in.
+TEST(LayoutChoiceTest, AGroupThatFillsNoChunkHasASmallerOne) {
+  std::vector<ParamSpec> params = Params(12, 1 << 20);
+  params[3] = {"norm", {700}, DType::kBF16, true};
+  params[7] = {"bias", {1000}, DType::kF32, true};
+  ZeroOptions options;
+  options.device_budget = options.host_budget = MiB(256);
+  for (const DType moments : {DType::kF32, DType::kBlocks8}) {
+    options.optimizer.moment_dtype = moments;
+    const Result<ChunkLayout> layout = Chosen(params, options, 2);
+    ASSERT_THAT(layout, IsOk());
+    EXPECT_EQ(layout->groups().size(), IsBlocks8(moments) ? 3u : 2u);
+    EXPECT_EQ(layout->chunk(layout->place(ParamId(3)).chunk).size,
+              Elements(768));
+    const ChunkInfo& of_bias = layout->chunk(layout->place(ParamId(7)).chunk);
+    const ChunkInfo& of_matrix = layout->chunk(layout->place(ParamId(0)).chunk);
+    if (IsBlocks8(moments)) {
+      EXPECT_EQ(of_bias.size, Elements(1024));
+      EXPECT_GT(of_matrix.size, Elements(1 << 20));
+    } else {
+      EXPECT_GT(of_bias.size, Elements(1 << 20));
+    }
+  }
+}
+
 TEST(LayoutChoiceTest, MakesChunksSmallerUntilTheBudgetsServe) {
   const std::vector<ParamSpec> params = Params(64, 1024);
   ZeroOptions options;

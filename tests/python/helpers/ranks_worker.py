@@ -108,6 +108,24 @@ def equal(folder: str) -> list[dict[str, Any]]:
     return seen
 
 
+def eight_bits(folder: str) -> list[str]:
+    """Weights after steps in which all ranks have the same data, by stage and place."""
+    roomy: dict[str, Any] = {"device": "64MiB", "host": "64MiB"}
+    tight = {"device": "6MiB", "host": "1MiB", "nvme": folder, "chunk": "48KiB"}
+    digests = []
+    for wrap in (roomy | {"stage": 0}, tight | {"stage": 1}, roomy | {"stage": 2}, tight | {"stage": 3}, roomy | {"stage": 3, "chunk": "256KiB"}):
+        torch.manual_seed(7)
+        model: Any = torch.nn.Sequential(torch.nn.Linear(72, 200), torch.nn.Tanh(), torch.nn.Linear(200, 72), torch.nn.LayerNorm(72))
+        optimizer: Any = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        model, optimizer = castor.wrap(model, optimizer, state_dtype="8bit", max_norm=0.1, timeout_s=60, **wrap)
+        for step in range(5):
+            model(torch.randn(8, 72, generator=torch.Generator().manual_seed(step))).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        digests.append(digest({name: castor.exact(p).detach() for name, p in model.named_parameters()}))
+    return digests
+
+
 def keepers(folder: str) -> dict[str, str]:
     """What autograd keeps of parameters, at stages 1 and 3. Both ranks have the same data, so averages are one rank's gradients."""
     found = {}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
-"""A step bound by the drive: a Llama of 1.12 billion parameters in fp32, with AdamW, over three tiers.
+"""A step bound by the drive: a Llama of 1.12 billion parameters, with AdamW, over three tiers.
 
     .venv/bin/python tools/bench/torch/torch_drive.py --nvme /scratch
     .venv/bin/python tools/bench/torch/torch_drive.py --nvme /scratch --update-in-backward
@@ -8,6 +8,7 @@
     .venv/bin/python tools/bench/torch/torch_drive.py --nvme /scratch --max-norm 100 --no-guesses   # updates wait for the norm
     .venv/bin/python tools/bench/torch/torch_drive.py --computing                                   # the plain model, without an optimizer
     .venv/bin/python tools/bench/torch/torch_drive.py --nvme /scratch --device 1GiB --host 2GiB --record run.rec
+    .venv/bin/python tools/bench/torch/torch_drive.py --nvme /scratch --dtype bfloat16 --state-dtype 8bit
     .venv/bin/torchrun --standalone --nproc-per-node 2 tools/bench/torch/torch_drive.py --nvme /scratch
     .venv/bin/python tools/bench/torch/torch_drive.py --nvme /scratch --deepspeed          # ZeRO-3, parameters and states on NVMe
 
@@ -45,6 +46,7 @@ def with_castor(given: argparse.Namespace) -> tuple[Any, Any, Any]:
     optimizer: Any = torch.optim.AdamW(model.parameters(), lr=1e-4)
     model, optimizer = castor.wrap(
         model, optimizer, device=given.device, host=given.host, nvme=given.nvme, update_in_backward=given.update_in_backward, max_norm=given.max_norm,
+        dtype=getattr(torch, given.dtype), state_dtype=given.state_dtype if given.state_dtype in (None, "8bit") else getattr(torch, given.state_dtype),
         config={"guess_updates": False} if given.no_guesses else {})
     return model, optimizer, lambda loss: loss.backward()
 
@@ -60,7 +62,7 @@ class Nothing:
 
 
 def computing(given: argparse.Namespace) -> tuple[Any, Any, Any]:
-    model = model_of(given.layers)
+    model = model_of(given.layers).to(getattr(torch, given.dtype))
     return model, Nothing(model), lambda loss: loss.backward()
 
 
@@ -94,6 +96,8 @@ def main() -> None:
     parser.add_argument("--update-in-backward", action="store_true")
     parser.add_argument("--max-norm", type=float, default=0.0, help="the gradient is clipped to this norm; 0: not at all")
     parser.add_argument("--no-guesses", action="store_true", help="updates wait for the norm")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="of parameters, with masters in float32 beside them")
+    parser.add_argument("--state-dtype", choices=["bfloat16", "8bit"], help="of moments, in place of float32")
     parser.add_argument("--record", help="for castor report")
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--deepspeed", action="store_true", help="its ZeRO-3 with NVMe in Castor's place")

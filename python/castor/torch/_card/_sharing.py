@@ -25,6 +25,7 @@ from castor.torch._dry._step import Step
 from castor.torch._machine._budgets import host_bytes, local_ranks
 from castor.torch._machine._world import said_by_all
 from castor.torch._parameters._stored import TRAINED
+from castor.torch._parameters._types import moments_in
 
 log = logging.getLogger("castor")
 _SPARE = 32  # of a GPU's budget one part stays free: torch's allocator rounds sizes up
@@ -92,8 +93,9 @@ def _planned(told: Mapping[str, Any], dtype: Optional[torch.dtype]) -> dict[str,
         made["update_in_backward"] = True
     if told["reduce_dtype"] is not None:
         made["grad_mode"] = "fp32"
-    if told["state_dtype"] is not None:
-        made["moments"] = "bf16"
+    moments = moments_in(told["state_dtype"])
+    if moments is not None:
+        made["moments"] = moments.lower()
     return made
 
 

@@ -129,8 +129,8 @@ def _refuse_known(optimizer: torch.optim.Optimizer) -> None:
     if isinstance(optimizer, torch.optim.SparseAdam):
         raise InvalidArgument(f"{name} takes sparse gradients, and chunks have dense ones: give castor.wrap torch.optim.Adam")
     if type(optimizer).__module__.partition(".")[0] == "torchao":
-        raise InvalidArgument(f"{name} of torchao compiles its step and quantizes its states, and Castor keeps states in float32: "
-                              "give castor.wrap torch.optim.AdamW, and state_dtype=torch.bfloat16 for moments of half the size")
+        raise InvalidArgument(f"{name} of torchao compiles its step and quantizes its states by rank, and Castor keeps states itself: "
+                              "give castor.wrap torch.optim.AdamW, and state_dtype='8bit' for moments of a quarter of the size")
     refuse_replaced_step(optimizer)
     for group in optimizer.param_groups:
         if group.get("differentiable"):
@@ -245,7 +245,8 @@ def _check_states(name: str, state: dict[str, Any], shape: tuple[int, ...], fact
     for word, value in state.items():
         if word in facts.states and isinstance(value, Tensor) and value.shape == shape and value.dtype is not torch.float32:
             raise InvalidArgument(f"{name} keeps its state {word} in {value.dtype}, and Castor keeps states in float32: "
-                                  "give castor.wrap an optimizer with states in float32, and state_dtype=torch.bfloat16 for moments of half the size")
+                                  "give castor.wrap an optimizer with states in float32, such as torch.optim.AdamW with state_dtype='8bit' for moments of "
+                                  "a quarter of the size")
         if not _is_small(value) and not (word in facts.states and isinstance(value, Tensor) and value.shape == shape):
             facts.whole = True
 

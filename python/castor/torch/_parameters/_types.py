@@ -13,7 +13,7 @@ import dataclasses
 from collections import UserDict
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Optional
+from typing import Any, Final, Optional, Union
 
 import torch
 from torch import nn
@@ -21,6 +21,21 @@ from torch import nn
 from castor.errors import InvalidArgument
 from castor.torch._parameters._stored import TRAINED, are_bytes
 from castor.torch._torch_internals import NormBase
+
+
+EIGHT_BITS: Final = "8bit"
+"""A `state_dtype` that is no type of torch: blocks of 128 bytes and their scale."""
+
+
+def moments_in(state_dtype: Union[torch.dtype, str, None]) -> Optional[str]:
+    """What an engine keeps moments in, by its option's word; None: its default."""
+    if state_dtype in (None, torch.float32):
+        return None
+    if state_dtype == EIGHT_BITS:
+        return EIGHT_BITS
+    if state_dtype is not torch.bfloat16:
+        raise InvalidArgument(f"state_dtype is {state_dtype}: give torch.bfloat16, '8bit', or None for float32")
+    return "BF16"
 
 
 class Types:
