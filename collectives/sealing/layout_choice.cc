@@ -80,10 +80,6 @@ Status CheckWhole(const ChunkLayout& layout, std::span<const ParamSpec> params,
   return OkStatus();
 }
 
-// Smaller parameters, norms and biases among them, take little memory and much
-// precision (Dettmers et al. 2022).
-constexpr Elements kLeastMoments8{4096};
-
 // Of which parameters the options keep moments in 8 bits.
 std::vector<ParamSpec> Marked(std::span<const ParamSpec> params,
                               const ZeroOptions& options) {

@@ -44,6 +44,10 @@ Result<ChunkLayout> ChooseLayout(std::span<const ParamSpec> params,
                                  const SealBudgets& budgets,
                                  const SealOptions& declared);
 
+// Moments of smaller parameters are never kept in 8 bits: norms and biases among
+// them take little memory and much precision (Dettmers et al. 2022).
+inline constexpr Elements kLeastMoments8{4096};
+
 // InvalidArgument, naming the first parameter, where a layout that was made
 // elsewhere does not keep parameters whose moments are of 8 bits apart.
 Status CheckMomentChunks(const ChunkLayout& layout,

@@ -12,10 +12,14 @@
 #include <string_view>
 #include <tuple>
 
+#include "chunk/base/dtype.h"
 #include "chunk/base/stable_sort.h"
+#include "chunk/chunk_layout.h"
 #include "chunk/text/budget_text.h"
 #include "chunk/text/quote.h"
 #include "chunk/text/units_text.h"
+#include "collectives/sealing/layout_choice.h"
+#include "offload/kernels/optimizer_options.h"
 #include "placement/placement_rules.h"
 #include "tools/cli/text/document.h"
 #include "tools/cli/text/text_forms.h"
@@ -183,6 +187,62 @@ class Candidates {
            }});
     }
     AddGuesses();
+    AddMoments();
+  }
+
+  // As if groups of large parameters, but for a twentieth, were of them alone;
+  // others stay as they are. None: there is no such group.
+  std::optional<ChunkLayout> WithMomentsOf8Bits() const {
+    constexpr int64_t kPart = 20;
+    const ChunkLayout& layout = model_.layout;
+    std::vector<GroupInfo> groups = layout.groups();
+    std::vector<Elements> all(groups.size());
+    std::vector<Elements> small(groups.size());
+    for (const ParamPlace& place : layout.places()) {
+      if (!place.chunk.valid()) continue;
+      const auto group = static_cast<size_t>(layout.chunk(place.chunk).group);
+      all[group] += place.size;
+      if (place.size < kLeastMoments8) small[group] += place.size;
+    }
+    bool any = false;
+    for (size_t g = 0; g < groups.size(); ++g) {
+      groups[g].moments8 = groups[g].trainable && small[g] * kPart < all[g];
+      any |= groups[g].moments8;
+    }
+    if (!any) return std::nullopt;
+    return ChunkLayout(layout.world(), layout.align(), layout.places(),
+                       layout.chunks(), std::move(groups));
+  }
+
+  void AddMoments() {
+    const OptimizerOptions& optimizer = model_.options.optimizer;
+    if (optimizer.kind == OptimizerKind::kCustom || MomentsOf(optimizer) == 0 ||
+        IsBlocks8(optimizer.moment_dtype)) {
+      return;
+    }
+    const auto add = [&](std::string_view what, std::string_view python,
+                         DType dtype, std::optional<ChunkLayout> layout) {
+      const std::string_view name = DTypeName(dtype);
+      all_.push_back(
+          {fmt::format("keep moments in {}, which changes weights a little",
+                       what),
+           {{"Python", fmt::format("castor.wrap(..., state_dtype={})", python)},
+            {"config",
+             fmt::format(R"("optimizer": {{"moment_dtype": "{}"}})", name)}},
+           Bytes(0),
+           [dtype, layout = std::move(layout)](RunModel* model) {
+             model->options.optimizer.moment_dtype = dtype;
+             if (layout) model->layout = *layout;
+           }});
+      all_.back().same_bits = false;
+    };
+    if (optimizer.moment_dtype == DType::kF32) {
+      add("bf16", "torch.bfloat16", DType::kBF16, std::nullopt);
+    }
+    std::optional<ChunkLayout> layout = WithMomentsOf8Bits();
+    if (layout) {
+      add("8 bits", R"("8bit")", DType::kBlocks8, std::move(layout));
+    }
   }
 
   void AddGuesses() {
@@ -344,11 +404,16 @@ Advice AdviceFor(const Result<RunModel>& model, const RunStatistics& run) {
   // that brings nine tenths of what any brings.
   StableSort(&found,
              [](const Proposal& a, const Proposal& b) { return a.ns < b.ns; });
-  for (const bool free : {true, false}) {
+  enum class Sort : uint8_t { kFree, kMoreMemory, kOtherBits };
+  const auto sort_of = [](const Proposal& each) {
+    if (!each.same_bits) return Sort::kOtherBits;
+    return each.more == Bytes(0) ? Sort::kFree : Sort::kMoreMemory;
+  };
+  for (const Sort sort : {Sort::kFree, Sort::kMoreMemory, Sort::kOtherBits}) {
     std::optional<int64_t> best;
     const Proposal* chosen = nullptr;
     for (const Proposal& each : found) {
-      if ((each.more == Bytes(0)) != free) continue;
+      if (sort_of(each) != sort) continue;
       if (!best) best = each.ns;
       const int64_t enough = *best + (advice.simulated_ns - *best) / 10;
       if (each.ns > enough) continue;
@@ -356,8 +421,9 @@ Advice AdviceFor(const Result<RunModel>& model, const RunStatistics& run) {
     }
     if (chosen != nullptr) advice.proposals.push_back(*chosen);
   }
-  StableSort(&advice.proposals,
-             [](const Proposal& a, const Proposal& b) { return a.ns < b.ns; });
+  StableSort(&advice.proposals, [](const Proposal& a, const Proposal& b) {
+    return std::tuple(!a.same_bits, a.ns) < std::tuple(!b.same_bits, b.ns);
+  });
   if (advice.proposals.empty()) {
     advice.why_none = fmt::format(
         "none of {} other budgets, homes and options makes the "

@@ -37,6 +37,7 @@ struct Proposal {
   int64_t ns = 0;                         // of a step, simulated
   // What most explains it: "NVMe moves 481 MiB a step in place of 1.01 GiB".
   std::string why = {};
+  bool same_bits = true;  // weights are those of the run
 };
 
 struct Advice {
@@ -45,13 +46,13 @@ struct Advice {
   std::optional<SimulatedStep> simulated;  // the same, whole
   std::optional<TierModel> machine;        // that the run was told of
   std::string why_none;  // nothing is proposed; empty where something is
-  // The best that takes no more memory, and the best that does; the better one
-  // first.
+  // Of those that change no bit the best that takes no more memory, and the
+  // best that does, the better one first; then the best that changes bits.
   std::vector<Proposal> proposals;
 };
 
 // Tries budgets, homes of what is waited for, the policy, how far is fetched
-// ahead, and updates in the backward.
+// ahead, updates in the backward, and lighter moments.
 Advice AdviceFor(const Result<RunModel>& model, const RunStatistics& run);
 
 // "Keep the parameters ... on the host: a step takes 37 ms in place of 57 ms,

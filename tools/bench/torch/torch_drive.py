@@ -92,6 +92,7 @@ def main() -> None:
     parser.add_argument("--device", default="2GiB")
     parser.add_argument("--host", default="4GiB")
     parser.add_argument("--layers", type=int, default=22)
+    parser.add_argument("--tokens", type=int, default=128, help="in a step; with few the drive bounds it")
     parser.add_argument("--steps", type=int, default=6, help="the first two are not counted")
     parser.add_argument("--update-in-backward", action="store_true")
     parser.add_argument("--max-norm", type=float, default=0.0, help="the gradient is clipped to this norm; 0: not at all")
@@ -114,7 +115,7 @@ def main() -> None:
         model, optimizer, backward = make(given)
         seconds = []
         for number in range(given.steps):
-            tokens = torch.randint(VOCABULARY, (1, 128), generator=torch.Generator().manual_seed(1000 * rank + number))
+            tokens = torch.randint(VOCABULARY, (1, given.tokens), generator=torch.Generator().manual_seed(1000 * rank + number))
             begin, used = time.perf_counter(), time.process_time()
             loss = model(input_ids=tokens, labels=tokens).loss
             forward = time.perf_counter()
@@ -129,6 +130,8 @@ def main() -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"rank {rank}: median {statistics.median(seconds[2:]):.2f} s, the process had {peak:.1f} GiB")
     if make is with_castor:
+        moved = {word: optimizer.runtime.engine.stats()[f"nvme_{word}_bytes"] / given.steps / 2**30 for word in ("read", "written")}
+        print(f"NVMe, a step, the first included: {moved['read']:.2f} GiB read, {moved['written']:.2f} GiB written")
         print(model.memory_summary())
 
 

@@ -4,9 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "chunk/text/units_text.h"
+#include "tools/cli/side_by_side.h"
 #include "tools/cli/text/text_forms.h"
 #include "tools/commands/plan/plan_outcome.h"
 
@@ -261,51 +266,72 @@ bool Better(const PlanOutcome& a, const PlanOutcome& b) {
   return a.moved() < b.moved();
 }
 
+// A search of its own for each, side by side: a plan of a large model takes
+// seconds. What they find is in their order, and so is the first failure.
+using Search = std::function<void(Finder&)>;
+
+Result<PlanVariants> FindAll(const PlanSubject& subject,
+                             const PlanOutcome& outcome,
+                             const std::vector<Search>& searches) {
+  std::vector<Result<PlanVariants>> found(searches.size(), PlanVariants());
+  SideBySide(searches.size(), [&](size_t i) {
+    Finder finder(subject, outcome);
+    searches[i](finder);
+    found[i] = finder.Take();
+  });
+  PlanVariants all;
+  for (Result<PlanVariants>& some : found) {
+    CASTOR_RETURN_IF_ERROR(some.status());
+    std::move(some->begin(), some->end(), std::back_inserter(all));
+  }
+  return all;
+}
+
 }  // namespace
 
 Result<PlanVariants> ChangesThatFit(const PlanSubject& subject,
                                     const PlanOutcome& outcome) {
-  Finder finder(subject, outcome);
-  finder.RaiseBudgets(outcome, "");
-  finder.SpreadOverTiers();
-  finder.ShareMore();
-  finder.ShrinkChunks();
-  finder.ShrinkActivations();
-  finder.LossInChunks();
-  finder.Recompute();
-  finder.ShrinkMoments();
-  return finder.Take();
+  return FindAll(
+      subject, outcome,
+      {[&](Finder& finder) { finder.RaiseBudgets(outcome, ""); },
+       &Finder::SpreadOverTiers, &Finder::ShareMore, &Finder::ShrinkChunks,
+       &Finder::ShrinkActivations, &Finder::LossInChunks, &Finder::Recompute,
+       &Finder::ShrinkMoments});
 }
 
 Result<PlanVariants> Alternatives(const PlanSubject& subject,
                                   const PlanOutcome& outcome) {
-  Finder finder(subject, outcome);
-  finder.OtherStages();
-  finder.OtherChunks();
   const PlanFlags& flags = outcome.request.flags;
+  std::vector<Search> searches = {&Finder::OtherStages, &Finder::OtherChunks};
+  const auto add = [&](std::string what, const PlanFlags& changed) {
+    searches.emplace_back([what = std::move(what), changed](Finder& finder) {
+      finder.Try(what, changed);
+    });
+  };
   PlanFlags changed = flags;
   changed.engine.policy = flags.engine.policy == PlanPolicy::kPlanned
                               ? PlanPolicy::kAuto
                               : PlanPolicy::kPlanned;
-  finder.Try(fmt::format("--policy {}", PlanPolicyName(changed.engine.policy)),
-             changed);
+  add(fmt::format("--policy {}", PlanPolicyName(changed.engine.policy)),
+      changed);
   changed = flags;
   if (!flags.engine.home_limits && flags.host_budget) {
     changed.engine.home_limits = {
         {{std::string(kAllStates), Tier::kDevice, 0.0}}};
-    finder.Try("--limit all@device=0%", changed);
+    add("--limit all@device=0%", changed);
   }
   changed = flags;
   if (MayRecompute(subject, flags)) {
     changed.step.recompute = true;
-    finder.Try("--recompute", changed);
+    add("--recompute", changed);
   }
   changed = flags;
   if (flags.nvme && !flags.update_in_backward) {
     changed.update_in_backward = true;
-    finder.Try("--update-in-backward", changed);
+    add("--update-in-backward", changed);
   }
-  CASTOR_ASSIGN_OR_RETURN(PlanVariants found, finder.Take());
+  CASTOR_ASSIGN_OR_RETURN(PlanVariants found,
+                          FindAll(subject, outcome, searches));
   // Each after its equals.
   PlanVariants sorted;
   for (PlanVariant& variant : found) {
@@ -321,17 +347,19 @@ Result<PlanVariants> Alternatives(const PlanSubject& subject,
 
 Result<PlanVariants> OneMoreGiB(const PlanSubject& subject,
                                 const PlanOutcome& outcome) {
-  Finder finder(subject, outcome);
   const PlanFlags& flags = outcome.request.flags;
-  PlanFlags more = WithChunkBounds(outcome);
-  if (flags.device_budget) {
-    more.device_budget = *flags.device_budget + GiB(1);
-    finder.Try("one more GiB on the device", more);
-    more.device_budget = flags.device_budget;
-    more.host_budget = flags.host_budget.value_or(Bytes(0)) + GiB(1);
-    finder.Try("one more GiB of host memory", more);
-  }
-  return finder.Take();
+  if (!flags.device_budget) return PlanVariants();
+  PlanFlags device = WithChunkBounds(outcome);
+  device.device_budget = *flags.device_budget + GiB(1);
+  PlanFlags host = WithChunkBounds(outcome);
+  host.host_budget = flags.host_budget.value_or(Bytes(0)) + GiB(1);
+  return FindAll(subject, outcome,
+                 {[&](Finder& finder) {
+                    finder.Try("one more GiB on the device", device);
+                  },
+                  [&](Finder& finder) {
+                    finder.Try("one more GiB of host memory", host);
+                  }});
 }
 
 Result<std::vector<BudgetPoint>> BudgetGrid(const PlanSubject& subject,
@@ -352,25 +380,29 @@ Result<std::vector<BudgetPoint>> BudgetGrid(const PlanSubject& subject,
                        static_cast<double>(budget.count()) * factor)),
                    kBudgetStep);
   };
+  std::vector<PlanFlags> asked;
   for (const double by_device : kFactors) {
     for (const double by_host : kFactors) {
-      PlanFlags flags = bound;
+      PlanFlags& flags = asked.emplace_back(bound);
       flags.device_budget = scaled(*bound.device_budget, by_device);
       flags.host_budget = scaled(host, by_host);
-      BudgetPoint point{*flags.device_budget, *flags.host_budget};
-      const Result<PlanOutcome> planned =
-          MakePlan(subject, flags, /*steady_only=*/true);
-      if (planned.ok() && planned->fits.ok()) {
-        point.fits = true;
-        point.moved = planned->moved();
-        point.step_seconds = planned->step_seconds();
-      } else if (!planned.ok() &&
-                 planned.status().code() != ErrorCode::kInvalidArgument) {
-        return planned.status();
-      }
-      points.push_back(point);
+      points.push_back({*flags.device_budget, *flags.host_budget});
     }
   }
+  std::vector<Status> statuses(asked.size());
+  SideBySide(asked.size(), [&](size_t i) {
+    const Result<PlanOutcome> planned =
+        MakePlan(subject, asked[i], /*steady_only=*/true);
+    if (planned.ok() && planned->fits.ok()) {
+      points[i].fits = true;
+      points[i].moved = planned->moved();
+      points[i].step_seconds = planned->step_seconds();
+    } else if (!planned.ok() &&
+               planned.status().code() != ErrorCode::kInvalidArgument) {
+      statuses[i] = planned.status();
+    }
+  });
+  for (const Status& status : statuses) CASTOR_RETURN_IF_ERROR(status);
   return points;
 }
 

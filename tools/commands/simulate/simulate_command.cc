@@ -26,6 +26,7 @@
 #include "tools/cli/flags.h"
 #include "tools/cli/output_paths.h"
 #include "tools/cli/progress.h"
+#include "tools/cli/side_by_side.h"
 #include "tools/commands/file_kind.h"
 #include "tools/commands/registry.h"
 #include "tools/commands/simulate/step_document.h"
@@ -386,12 +387,16 @@ Result<SimulateReport> RunSimulate(const SimulateFlags& flags,
   CASTOR_ASSIGN_OR_RETURN(SimulateReport report, ReadInput(flags));
   progress.Phase("simulating");
   // Without a sweep both budgets are given.
-  for (const Bytes value : swept.empty() ? std::vector(1, Bytes(0)) : swept) {
-    CASTOR_ASSIGN_OR_RETURN(
-        SimulatedPoint point,
-        Simulated(report, flags.device_budget.value_or(value),
-                  flags.host_budget.value_or(value)));
-    report.points.push_back(std::move(point));
+  const std::vector<Bytes> values =
+      swept.empty() ? std::vector(1, Bytes(0)) : swept;
+  std::vector<Result<SimulatedPoint>> points(values.size(), SimulatedPoint());
+  SideBySide(values.size(), [&](size_t i) {
+    points[i] = Simulated(report, flags.device_budget.value_or(values[i]),
+                          flags.host_budget.value_or(values[i]));
+  });
+  for (Result<SimulatedPoint>& point : points) {
+    CASTOR_RETURN_IF_ERROR(point.status());
+    report.points.push_back(*std::move(point));
   }
   progress.Finish();
   if (std::ranges::any_of(report.points, &SimulatedPoint::fits)) return report;
