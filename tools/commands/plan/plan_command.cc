@@ -217,14 +217,12 @@ Table VariantTable(std::string_view key, std::string_view word, bool timed) {
 }
 
 void AddVariant(std::string_view what, std::string_view command,
-                const PlanOutcome& one, Mark mark, Table* table) {
-  table->Add(
-      {what, command, one.device_total(), Value::BytesOrDash(one.host_total()),
-       Value::BytesOrDash(one.seal->table.total(Tier::kNvme)), one.moved(),
-       one.forecast->fetch_cost, one.times.least_seconds,
-       one.times.most_seconds,
-       Value::Seconds(one.step_seconds()).Or("unknown")},
-      mark);
+                const PlanFigures& one, Mark mark, Table* table) {
+  table->Add({what, command, one.device, Value::BytesOrDash(one.host),
+              Value::BytesOrDash(one.nvme), one.moved, one.fetch_cost,
+              one.least_seconds, one.most_seconds,
+              Value::Seconds(one.step_seconds).Or("unknown")},
+             mark);
 }
 
 // As data each kind by itself, on the page together below what was asked for.
@@ -233,7 +231,7 @@ void AddVariants(const PlanReport& report, Document* doc) {
   const bool timed = report.subject.machine.has_value();
   Table all = VariantTable("", "", timed);
   if (outcome.seal) {
-    AddVariant("as asked for", "", outcome, Mark::kChosen, &all);
+    AddVariant("as asked for", "", FiguresOf(outcome), Mark::kChosen, &all);
   }
   size_t count = 0;
   std::string commands;
@@ -241,10 +239,9 @@ void AddVariants(const PlanReport& report, Document* doc) {
                        const PlanVariants& variants) {
     Table table = VariantTable(key, word, timed);
     for (const PlanVariant& variant : variants) {
-      const std::string command =
-          PlanCommandText(variant.outcome.request.flags);
+      const std::string command = PlanCommandText(variant.figures.flags);
       for (Table* to : {&table, &all}) {
-        AddVariant(variant.what, command, variant.outcome, Mark::kNone, to);
+        AddVariant(variant.what, command, variant.figures, Mark::kNone, to);
       }
       commands += fmt::format("  # {}\n  {}\n", variant.what, command);
       ++count;

@@ -169,6 +169,18 @@ Bytes PlanOutcome::moved() const {
   return sum + traffic().wire_sent();
 }
 
+PlanFigures FiguresOf(const PlanOutcome& outcome) {
+  return {.flags = outcome.request.flags,
+          .device = outcome.device_total(),
+          .host = outcome.host_total(),
+          .nvme = outcome.seal->table.total(Tier::kNvme),
+          .moved = outcome.moved(),
+          .fetch_cost = outcome.forecast->fetch_cost,
+          .least_seconds = outcome.times.least_seconds,
+          .most_seconds = outcome.times.most_seconds,
+          .step_seconds = outcome.step_seconds()};
+}
+
 Bytes PlanOutcome::engine_budget(Tier tier) const {
   const ZeroOptions& options = request.options;
   switch (tier) {

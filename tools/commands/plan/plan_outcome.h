@@ -120,10 +120,26 @@ Result<Document> CompareWithRun(const PlanSubject& subject,
                                 const std::string& file, Status* completeness);
 
 // --- Other configurations ----------------------------------------------------
+// What of a plan that fits is compared with others. A plan of a large model
+// weighs too much for all of its variants to be kept whole.
+struct PlanFigures {
+  PlanFlags flags;
+  Bytes device;  // PlanOutcome::device_total, and so on
+  Bytes host;
+  Bytes nvme;
+  Bytes moved;
+  double fetch_cost = 0;  // as StepForecast has it
+  std::optional<double> least_seconds;
+  std::optional<double> most_seconds;
+  std::optional<double> step_seconds;
+};
+// REQUIRES: it fits.
+PlanFigures FiguresOf(const PlanOutcome& outcome);
+
 // Each a change of flags that was planned like the outcome.
 struct PlanVariant {
   std::string what;  // "raise the device budget by 1.5 GiB", "stage 2"
-  PlanOutcome outcome;
+  PlanFigures figures;
 };
 using PlanVariants = std::vector<PlanVariant>;
 

@@ -55,7 +55,7 @@ class Finder {
   bool Try(std::string what, const PlanFlags& flags) {
     std::optional<PlanOutcome> outcome = Planned(flags);
     if (!outcome || !outcome->fits.ok()) return false;
-    found_.push_back({std::move(what), *std::move(outcome)});
+    found_.push_back({std::move(what), FiguresOf(*outcome)});
     return true;
   }
 
@@ -258,12 +258,12 @@ class Finder {
   Status status_;
 };
 
-bool Better(const PlanOutcome& a, const PlanOutcome& b) {
-  const std::optional<double> seconds = a.step_seconds();
-  const std::optional<double> others = b.step_seconds();
+bool Better(const PlanFigures& a, const PlanFigures& b) {
+  const std::optional<double> seconds = a.step_seconds;
+  const std::optional<double> others = b.step_seconds;
   if (seconds && others) return *seconds < *others;
   if (seconds || others) return seconds.has_value();
-  return a.moved() < b.moved();
+  return a.moved < b.moved;
 }
 
 // A search of its own for each, side by side: a plan of a large model takes
@@ -338,7 +338,7 @@ Result<PlanVariants> Alternatives(const PlanSubject& subject,
     sorted.insert(
         std::upper_bound(sorted.begin(), sorted.end(), variant,
                          [](const PlanVariant& a, const PlanVariant& b) {
-                           return Better(a.outcome, b.outcome);
+                           return Better(a.figures, b.figures);
                          }),
         std::move(variant));
   }

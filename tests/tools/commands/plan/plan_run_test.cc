@@ -277,13 +277,13 @@ TEST_F(PlanRunTest, TimesAreBytesOverWhatTheMachineDoes) {
   EXPECT_EQ(PlanDocument(report).Json()["times"]["simulated"]["ns"].integer(),
             report.outcome.simulated->ns());
   for (const PlanVariant& variant : report.alternatives) {
-    EXPECT_TRUE(variant.outcome.step_seconds()) << variant.what;
+    EXPECT_TRUE(variant.figures.step_seconds) << variant.what;
   }
-  EXPECT_TRUE(std::is_sorted(
-      report.alternatives.begin(), report.alternatives.end(),
-      [](const PlanVariant& a, const PlanVariant& b) {
-        return *a.outcome.step_seconds() < *b.outcome.step_seconds();
-      }));
+  EXPECT_TRUE(
+      std::is_sorted(report.alternatives.begin(), report.alternatives.end(),
+                     [](const PlanVariant& a, const PlanVariant& b) {
+                       return *a.figures.step_seconds < *b.figures.step_seconds;
+                     }));
 
   flags_.nvme = MiB(4);
   flags_.host_budget = MiB(1);
@@ -354,14 +354,15 @@ TEST_F(PlanRunTest, ChangesAreTheLeastThatFit) {
   EXPECT_FALSE(report.outcome.seal.has_value());
   bool host = false;
   for (const PlanVariant& change : report.changes) {
-    EXPECT_THAT(change.outcome.fits, IsOk()) << change.what;
-    const PlanFlags& changed = change.outcome.request.flags;
+    const PlanFlags& changed = change.figures.flags;
+    const PlanFlags asked = flags_;
+    flags_ = changed;
+    EXPECT_THAT(Run()->outcome.fits, IsOk()) << change.what;
+    flags_ = asked;
     if (changed.host_budget == flags_.host_budget) continue;
     host = true;
-    PlanFlags less = changed;
-    *less.host_budget -= MiB(1);
-    const PlanFlags asked = flags_;
-    flags_ = less;
+    flags_ = changed;
+    *flags_.host_budget -= MiB(1);
     EXPECT_THAT(Run()->outcome.fits, StatusIs(ErrorCode::kInfeasible));
     flags_ = asked;
   }
