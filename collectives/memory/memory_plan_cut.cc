@@ -201,6 +201,11 @@ MemoryPlan CutIntoSlots(const SlotNeeds& needs,
   plan.problem.cost_unit = costs.unit;
   plan.problem.fetch_ns = std::move(costs.legs);
   plan.unknown_links = std::move(costs.unknown);
+  plan.problem.param_class.reserve(homes.size());
+  plan.problem.grad_class.reserve(homes.size());
+  plan.problem.survives_step.reserve(homes.size());
+  plan.problem.used_bytes.reserve(homes.size());
+  plan.states.reserve(homes.size());
   for (size_t c = 0; c < homes.size(); ++c) {
     const ChunkId chunk(static_cast<int32_t>(c));
     plan.problem.param_class.push_back(direct[c] ? kNoSlotClass

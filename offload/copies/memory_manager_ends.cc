@@ -22,7 +22,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -208,13 +207,19 @@ void MemoryManager::ForgetUses() {
 
 std::vector<MemoryManager::OpenUse> MemoryManager::UsesOf(
     const StepTrace& step) const {
+  constexpr size_t kNone = ~size_t{0};
+  struct Queue {  // of a chunk's open uses, in `uses`
+    size_t first = kNone;
+    size_t last = kNone;
+  };
   std::vector<OpenUse> uses;
-  std::vector<std::deque<size_t>> open(copies_.size());  // in uses
+  std::vector<size_t> next;  // by use: behind it in its chunk's queue
+  std::vector<Queue> open(copies_.size());
   auto own = step.lease_ends.begin();
   for (size_t i = 0; i < step.accesses.size(); ++i) {
     const auto [kind, chunk] = step.accesses[i];
     if (!IsPlain(step.accesses, i)) continue;
-    std::deque<size_t>& of_chunk = open[chunk.index()];
+    Queue& of_chunk = open[chunk.index()];
     if (kind == AccessKind::kUse) {
       OpenUse use;
       use.chunk = chunk;
@@ -222,11 +227,14 @@ std::vector<MemoryManager::OpenUse> MemoryManager::UsesOf(
       if (own != step.lease_ends.end() && static_cast<size_t>(own->use) == i) {
         use.ended = (own++)->before;
       }
-      of_chunk.push_back(uses.size());
+      (of_chunk.first == kNone ? of_chunk.first : next[of_chunk.last]) =
+          uses.size();
+      of_chunk.last = uses.size();
       uses.push_back(use);
-    } else if (!of_chunk.empty()) {
-      OpenUse& use = uses[of_chunk.front()];
-      of_chunk.pop_front();
+      next.push_back(kNone);
+    } else if (of_chunk.first != kNone) {
+      OpenUse& use = uses[of_chunk.first];
+      of_chunk.first = next[of_chunk.first];
       if (use.ended < 0) use.ended = static_cast<int64_t>(i);
     }
   }

@@ -24,14 +24,15 @@ size_t Cores() {
 
 }  // namespace
 
-void SideBySide(size_t count, const std::function<void(size_t)>& task) {
+void SideBySide(size_t count, const std::function<void(size_t)>& task,
+                size_t at_once) {
   std::atomic<size_t> next = 0;
   const auto work = [&] {
     for (size_t i = next++; i < count; i = next++) task(i);
   };
   std::vector<std::thread> others;
   try {
-    while (others.size() + 1 < std::min(count, Cores())) {
+    while (others.size() + 1 < std::min({count, Cores(), at_once})) {
       others.push_back(StartThread(work));
     }
   } catch (const ThreadLimit&) {

@@ -40,6 +40,23 @@ TEST(SideBySideTest, AsManyRunAtOnceAsThereAreCores) {
   EXPECT_EQ(met, cores);
 }
 
+TEST(SideBySideTest, NoMoreRunAtOnceThanAreAllowed) {
+  std::atomic<int> running = 0;
+  std::atomic<int> most = 0;
+  SideBySide(
+      50,
+      [&](size_t) {
+        const int now = ++running;
+        int before = most;
+        while (before < now && !most.compare_exchange_weak(before, now)) {
+        }
+        std::this_thread::yield();
+        --running;
+      },
+      1);
+  EXPECT_EQ(most, 1);
+}
+
 TEST(SideBySideTest, OneCoreIsTheCallersThread) {
   cpu_set_t before;
   ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);

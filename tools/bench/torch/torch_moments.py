@@ -23,7 +23,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import castor.torch as castor
 
-SEQUENCE, BATCH = 128, 16
+SEQUENCE, BATCH = 64, 16
 RATE = 1e-3
 
 
@@ -34,7 +34,7 @@ def text() -> torch.Tensor:
 
 def model_of(seed: int) -> Any:
     torch.manual_seed(seed)
-    return GPT2LMHeadModel(GPT2Config(vocab_size=256, n_positions=SEQUENCE, n_embd=256, n_layer=4, n_head=4, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0))
+    return GPT2LMHeadModel(GPT2Config(vocab_size=256, n_positions=SEQUENCE, n_embd=256, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0))
 
 
 def plain(model: Any) -> tuple[Any, Any]:

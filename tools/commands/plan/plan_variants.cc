@@ -266,6 +266,15 @@ bool Better(const PlanFigures& a, const PlanFigures& b) {
   return a.moved < b.moved;
 }
 
+// Plans beside the first one take so much memory at most: a variant may have
+// twice the chunks.
+size_t PlansAtOnce(const PlanOutcome& outcome) {
+  constexpr Bytes kMost = MiB(128);
+  constexpr Bytes kOfChunk = KiB(6);
+  const auto chunks = std::max<int64_t>(1, std::ssize(outcome.layout.chunks()));
+  return 1 + static_cast<size_t>(kMost / (kOfChunk * chunks));
+}
+
 // A search of its own for each, side by side: a plan of a large model takes
 // seconds. What they find is in their order, and so is the first failure.
 using Search = std::function<void(Finder&)>;
@@ -274,11 +283,14 @@ Result<PlanVariants> FindAll(const PlanSubject& subject,
                              const PlanOutcome& outcome,
                              const std::vector<Search>& searches) {
   std::vector<Result<PlanVariants>> found(searches.size(), PlanVariants());
-  SideBySide(searches.size(), [&](size_t i) {
-    Finder finder(subject, outcome);
-    searches[i](finder);
-    found[i] = finder.Take();
-  });
+  SideBySide(
+      searches.size(),
+      [&](size_t i) {
+        Finder finder(subject, outcome);
+        searches[i](finder);
+        found[i] = finder.Take();
+      },
+      PlansAtOnce(outcome));
   PlanVariants all;
   for (Result<PlanVariants>& some : found) {
     CASTOR_RETURN_IF_ERROR(some.status());
@@ -390,18 +402,21 @@ Result<std::vector<BudgetPoint>> BudgetGrid(const PlanSubject& subject,
     }
   }
   std::vector<Status> statuses(asked.size());
-  SideBySide(asked.size(), [&](size_t i) {
-    const Result<PlanOutcome> planned =
-        MakePlan(subject, asked[i], /*steady_only=*/true);
-    if (planned.ok() && planned->fits.ok()) {
-      points[i].fits = true;
-      points[i].moved = planned->moved();
-      points[i].step_seconds = planned->step_seconds();
-    } else if (!planned.ok() &&
-               planned.status().code() != ErrorCode::kInvalidArgument) {
-      statuses[i] = planned.status();
-    }
-  });
+  SideBySide(
+      asked.size(),
+      [&](size_t i) {
+        const Result<PlanOutcome> planned =
+            MakePlan(subject, asked[i], /*steady_only=*/true);
+        if (planned.ok() && planned->fits.ok()) {
+          points[i].fits = true;
+          points[i].moved = planned->moved();
+          points[i].step_seconds = planned->step_seconds();
+        } else if (!planned.ok() &&
+                   planned.status().code() != ErrorCode::kInvalidArgument) {
+          statuses[i] = planned.status();
+        }
+      },
+      PlansAtOnce(outcome));
   for (const Status& status : statuses) CASTOR_RETURN_IF_ERROR(status);
   return points;
 }
