@@ -26,6 +26,7 @@ SAMPLE = 1 << 18  # elements
 NEVER = -1  # no values' digest
 _HOLE = 0xA5  # each byte of a frozen weight where it is not
 METHODS = ("register_hook", "register_post_accumulate_grad_hook")  # that change a parameter, called on an alias too
+Moments = list[tuple[list[int], list[int]]]  # what a step holds at once: numbers of parameters, and of those with gradients
 
 
 class Owner(Protocol):

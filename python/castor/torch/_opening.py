@@ -13,14 +13,13 @@ from torch import nn
 
 from castor._derive import moments_of, uses_of
 from castor.torch import _record
+from castor.torch._card._first_forward import FirstForward
 from castor.torch._card._sharing import Shared
 from castor.torch._machine._budgets import Budget, Budgets
 from castor.torch._machine._device import Gpu
 from castor.torch._machine._placement import Placement
-from castor.torch._model import WATCHED, Owner
+from castor.torch._model import WATCHED, Moments, Owner
 from castor.torch._optimizers._rule import Rule
-
-Moments = list[tuple[list[int], list[int]]]
 
 
 class Opening:
@@ -45,6 +44,7 @@ class Opening:
         self.budgets: Budgets  # of the engine that there is
         self.held: Moments = []  # at once in a step, as the model tells
         self.placement: Optional[Placement] = None  # while budgets may change
+        self.first: Optional[FirstForward] = None  # a forward that the card waits for
 
     def choose_budgets(self, params: Iterable[tuple[int, torch.dtype, bool]], rule: Rule, processor: Any, optimizer: str) -> None:
         """`params`: elements, type, and whether it is frozen, of each. `optimizer`: its name. DoesNotFit where the optimizer leaves the engine nothing."""
@@ -52,6 +52,32 @@ class Opening:
                           None if self.card is None else self.card.card_bytes)
         budgets.set_aside(rule.other_bytes, optimizer)
         self.budgets = budgets
+
+    def await_forward(self, runtime: Owner, model: nn.Module, first: FirstForward) -> None:
+        """The model's first training forward says what the card is to hold beside chunks."""
+        of_runtime, of_model = weakref.ref(runtime), weakref.ref(model)
+
+        def share(shared: Shared) -> None:
+            owner, wrapped = of_runtime(), of_model()
+            if owner is None or wrapped is None:
+                return
+            before, budgets = dict(vars(self)), dict(vars(self.budgets))
+            try:
+                self.card, self._recomputed = shared.choice, [weakref.ref(module) for module in shared.recomputed]
+                self._device, self._host = shared.choice.device_bytes, shared.host_bytes
+                self.budgets.share(shared.choice.card_bytes, shared.choice.device_bytes, shared.host_bytes)
+                self.held = self._held(owner, None if self.budgets.fits else wrapped)
+                placement = Placement(owner, self.budgets)
+                placement.share(self.held)
+            except BaseException:
+                vars(self).update(before)
+                vars(self.budgets).update(budgets)
+                raise
+            self.placement = placement if placement.watches else None
+            self.first = None
+
+        self.first = first
+        first.await_in(model, share)
 
     def take_back(self, budgets: Budgets) -> None:
         """The engine is made as it was."""

@@ -122,6 +122,9 @@ class CastorOptimizer(torch.optim.Optimizer):
             with uninterrupted():
                 self.rule.idle(self.groups)
             return
+        if runtime.opening.first is not None:
+            raise FailedPrecondition("card= without batch= waits for a training forward of the model itself, and this step had none: call the model, or give "
+                                     "castor.wrap batch= as well, and step=")
         runtime.uses.let_go()
         runtime.values.given.settle()
         runtime.check_names()

@@ -16,7 +16,8 @@ from torch import nn
 from castor._engine import Engine
 from castor.errors import FailedPrecondition, InvalidArgument
 from castor.torch import _accelerate, _record
-from castor.torch._card._sharing import Shared, share
+from castor.torch._card._first_forward import FirstForward
+from castor.torch._card._sharing import Shared, card_bytes, share
 from castor.torch._checkpoints import _state
 from castor.torch._dry._step import Step
 from castor.torch._machine._budgets import Budget
@@ -44,6 +45,7 @@ from castor.torch._torch_internals import plain_functions
 log = logging.getLogger("castor")
 _TIERS = ("device", "host", "nvme")
 _STATES = ("param", "grad", "master")  # and those of the optimizer
+_CHUNKS_OF_A_CARD = 64  # at least, where a step has yet to say what it needs of the card
 
 Filler = Callable[[int, int, int], None]
 Model = TypeVar("Model", bound=nn.Module)
@@ -93,7 +95,8 @@ def wrap(
       card: device memory of this rank for a whole step, in place of `device`: chunks, and the step's own tensors, whose sizes a step on tensors without
         memory tells. Blocks compute their forward again in the backward where that is the cheaper use of the card. A batch that takes more than `batch`
         takes more than `card`.
-      step, batch: what `card` is for: ``step(model, batch)`` is a forward and a loss, as for `castor.dry_step`. None: the model returns its ``loss``.
+      step, batch: what `card` is for: ``step(model, batch)`` is a forward and a loss, as for `castor.dry_step`. No `step`: the model returns its ``loss``.
+        Neither: the arguments of the model's first training forward, before which the card is shared; a model without a loss counts a cross-entropy.
       nvme: a directory, or several on drives of their own, for what fits nowhere else.
       stage: 0 to 3, as ZeRO counts: what ranks keep a part of only.
       shard: the ranks that share one set of shards; other groups keep copies, and parameters are gathered inside a group. ``"host"``: the ranks of each
@@ -147,19 +150,31 @@ def wrap(
                               **_reduced_in(reduce_dtype), **_moments(state_dtype), **groups_in(shard, shard_states, config or {}), **(config or {})}
     with contextlib.ExitStack() as undo:
         shared: Optional[Shared] = None
+        first: Optional[FirstForward] = None
         if card is not None:
             planned = {"host": host, "folders": folders, "stage": stage, "max_norm": max_norm, "chunk": chunk, "update_in_backward": update_in_backward,
                        "units": units, "reduce_dtype": reduce_dtype, "state_dtype": state_dtype,
                        "groups": {key: chosen[key] for key in ("shard_group", "optimizer_span") if key in chosen}}
-            shared = share(model, optimizer, card, step, batch, subject.computes_on, dtype, planned)
-            undo.callback(shared.take_back)
-            device, host = shared.choice.device_bytes, shared.host_bytes
+            if batch is None:
+                device = card_bytes(card, subject.computes_on)
+                if chunk is None and "chunk" not in chosen:
+                    # Chunks are cut before it is known how much of the card is theirs.
+                    planned["most_chunk"] = device // _CHUNKS_OF_A_CARD
+                    chosen["chunk"] = {"max_bytes": planned["most_chunk"]}
+                first = FirstForward(model, optimizer, card, subject.computes_on, dtype, planned)
+            else:
+                shared = share(model, optimizer, card, step, batch, subject.computes_on, dtype, planned)
+                undo.callback(shared.take_back)
+                device, host = shared.choice.device_bytes, shared.host_bytes
         opening = Opening(device, host, folders, stage, max_norm, initial_scale, chunk, update_in_backward, units, ignore, chosen, shared)
         runtime = _open(subject, opening, timeout_s, check)
         _seal(subject, runtime)
         undo.pop_all()
     _move(subject, runtime, units)
-    return _hand_out(subject, runtime, max_skips)
+    made = _hand_out(subject, runtime, max_skips)
+    if first is not None:
+        opening.await_forward(runtime, model, first)
+    return made
 
 
 class _Subject(NamedTuple):
@@ -178,6 +193,8 @@ class _Subject(NamedTuple):
 def _refuse_without_card(card: Optional[Budget], device: Budget, step: Optional[Step], batch: Any) -> None:
     if card is None and (step is not None or batch is not None):
         raise InvalidArgument("step= and batch= say what card= is for: give card= as well, such as '24GiB', or leave them away")
+    if step is not None and batch is None:
+        raise InvalidArgument("step= is a function of the model and of a batch: give castor.wrap batch= as well, or neither")
     if card is not None and device != "auto":
         raise InvalidArgument("card= is for a whole step, and device= for chunks alone: give one of them")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import random
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from card_cases import MODELS, Alive, batch_for, losses, losses_from, made, step
 from ranks import run
 
 import castor.torch as castor
-from castor.errors import DoesNotFit, InvalidArgument
+from castor.errors import DoesNotFit, FailedPrecondition, InvalidArgument
 from castor.sizes import parse_size
 from castor.torch._card import _sharing
 from castor.torch._card._blocks import blocks_of, recompute
@@ -157,10 +158,98 @@ def test_drawn_models_and_cards_end_before_a_step_or_stay_under_the_card() -> No
         assert peak <= card, (name, dtype, card)
 
 
-def test_two_ranks_share_one_choice(tmp_path: Path) -> None:
-    found = run("card", 2, tmp_path)
+@pytest.mark.parametrize("what", ["card", "card_alone"])
+def test_two_ranks_share_one_choice(what: str, tmp_path: Path) -> None:
+    found = run(what, 2, tmp_path)
     assert found["chosen"][0] == found["chosen"][1] and found["chosen"][0]
     assert found["losses"] == pytest.approx(found["plain"], rel=1e-5)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("name", MODELS)
+def test_without_a_batch_the_first_training_forward_shares_the_card(name: str, dtype: torch.dtype) -> None:
+    """What comes before takes no choice. Losses are the same bits, and later steps stay under the card."""
+    batch = batch_for(name, 8)
+    expected = losses(*castor.wrap(*made(name, dtype)), [batch] * 4)
+    model, optimizer = made(name, dtype)
+    card = int(need(model, batch) * 0.4)
+    model, optimizer = castor.wrap(model, optimizer, card=card, host=HOST)
+    model.eval()
+    with torch.no_grad():
+        step(model, batch)
+    model.train()
+    assert model._castor.opening.card is None
+    torch.manual_seed(8)
+    told = losses(model, optimizer, [batch])
+    choice = model._castor.opening.card
+    assert (choice.recomputed or choice.moved) and choice.step_bytes + choice.device_bytes == choice.card_bytes == card
+    assert str(choice) in model.memory_summary()
+    given = [*model.buffers(), *(batch.values() if isinstance(batch, dict) else [])]  # what the forward is given
+    with Alive(*given) as alive:
+        told += losses_from(model, optimizer, [batch] * 3)
+    assert told == expected
+    # Gradients that stay with torch until the update count in the budget of chunks; the script keeps losses.
+    borrowed = sum(p.numel() * p.itemsize for p in model.parameters()) if model._castor.residents.active else 0
+    assert alive.peak <= choice.step_bytes + borrowed + 64
+    assert model._castor.engine.stats()["device_budget_bytes"] <= choice.device_bytes
+
+
+def test_without_a_batch_a_card_that_is_too_small_is_refused_before_the_forward() -> None:
+    model, optimizer = made("gpt2", torch.float32)
+    batch = batch_for("gpt2", 8)
+    model, optimizer = castor.wrap(model, optimizer, card="6MiB", host=HOST)
+    seen: list[Any] = []
+    model.transformer.wte.register_forward_pre_hook(lambda *_: seen.append(1))
+    for _ in range(2):
+        with pytest.raises(DoesNotFit, match="does not hold a step, whose own tensors take .*Smallest changes that would do"):
+            model(**batch)
+    assert not seen and not any(hasattr(layer, "_gradient_checkpointing_func") for layer in model.transformer.h)
+    small = {key: values[:1, :16] for key, values in batch.items()}
+    assert losses(model, optimizer, [small] * 2) == losses(*castor.wrap(*made("gpt2", torch.float32)), [small] * 2)
+
+
+def test_without_a_batch_a_model_without_a_loss_counts_a_cross_entropy() -> None:
+    """Logits in float32, their log-softmax and the gradient of both: the loss of the script, outside the model."""
+    words, width = 3000, 32
+
+    def script() -> tuple[Any, Any]:
+        torch.manual_seed(3)
+        model: Any = torch.nn.Sequential(torch.nn.Embedding(words, width), torch.nn.Linear(width, words, bias=False))
+        return model, torch.optim.AdamW(model.parameters())
+
+    def trained(model: Any, optimizer: Any) -> list[float]:
+        told = []
+        for seed in range(3):
+            ids = torch.randint(words, (4, 32), generator=torch.Generator().manual_seed(seed))
+            loss = torch.nn.functional.cross_entropy(model(ids).flatten(0, 1), ids.flatten())
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            told.append(loss.item())
+        return told
+
+    model, optimizer = castor.wrap(*script(), card="24MiB", host=HOST)
+    assert trained(model, optimizer) == trained(*castor.wrap(*script()))
+    logits = 4 * 4 * 32 * words
+    assert model._castor.opening.card.step_bytes >= 3 * logits
+
+
+def test_without_a_batch_what_cannot_be_told_is_refused() -> None:
+    model, optimizer = castor.wrap(*made("plain", torch.float32), card="16MiB", host=HOST)
+    model.blocks[0](torch.randn(2, 4, 64), scale=torch.ones(())).sum().backward()
+    with pytest.raises(FailedPrecondition, match="waits for a training forward of the model itself"):
+        optimizer.step()
+    with pytest.raises(InvalidArgument, match="step= is a function of the model and of a batch"):
+        castor.wrap(*made("plain", torch.float32), card="16MiB", step=step)
+    unnamed = made("plain", torch.float32)[0]
+    unnamed.lock = threading.Lock()
+    with pytest.raises(InvalidArgument, match="copies the model without its parameters, which fails here"):
+        castor.wrap(unnamed, torch.optim.AdamW(unnamed.parameters()), card="16MiB", host=HOST)
+    model, optimizer = castor.wrap(*made("plain", torch.float32), card="16MiB", host=HOST)
+    penalty = model.head.weight.sum()
+    with pytest.raises(FailedPrecondition, match="tensors over parameters are kept"):
+        model(batch_for("plain", 2))
+    assert model._castor.opening.card is None and penalty.requires_grad
 
 
 def test_a_models_own_loss_is_the_step_where_none_is_given() -> None:
@@ -174,7 +263,6 @@ def test_a_models_own_loss_is_the_step_where_none_is_given() -> None:
 
 def test_what_has_no_meaning_is_refused() -> None:
     for asked, words in (
-        ({"card": "16MiB"}, "give castor.wrap batch= as well"),
         ({"batch": batch_for("plain", 2)}, "give card= as well"),
         ({"card": "16MiB", "device": "8MiB", "batch": batch_for("plain", 2)}, "give one of them"),
         ({"card": "much", "batch": batch_for("plain", 2), "step": step}, "card is 'much'"),

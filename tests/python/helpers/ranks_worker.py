@@ -947,14 +947,18 @@ def partial_weights(folder: str) -> dict[str, bool]:
             "kept": torch.equal(castor.exact(model[1].weight), kept)}
 
 
-def card(folder: str) -> dict[str, Any]:
+def card_alone(folder: str) -> dict[str, Any]:
+    return card(folder, False)
+
+
+def card(folder: str, with_batch: bool = True) -> dict[str, Any]:
     """A card that both ranks share alike, next to DDP."""
     batch = card_cases.batch_for("llama", 4, seed=dist.get_rank())
     model, optimizer = card_cases.made("llama", torch.float32)
     plain, plainly = card_cases.made("llama", torch.float32)
     whole = torch.nn.parallel.DistributedDataParallel(plain)
     expected = card_cases.losses(whole, plainly, [batch] * 3)
-    model, optimizer = castor.wrap(model, optimizer, card="17MiB", batch=batch, host="64MiB", timeout_s=60)
+    model, optimizer = castor.wrap(model, optimizer, card="17MiB", host="64MiB", timeout_s=60, **({"batch": batch} if with_batch else {}))
     told = card_cases.losses(model, optimizer, [batch] * 3)
     chosen: list[Any] = [None, None]
     dist.all_gather_object(chosen, [*model._castor.opening.card.recomputed, *model._castor.opening.card.moved])

@@ -42,32 +42,53 @@ class Shared(NamedTuple):
     """Has the model as it was."""
 
 
+def card_bytes(card: Union[int, str], device: torch.device) -> int:
+    """What of a card is to be shared."""
+    size = parse_size(card, "card")
+    return size - size // _SPARE if device.type == "cuda" else size
+
+
 def share(model: nn.Module, optimizer: Any, card: Union[int, str], step: Optional[Step], batch: Any, device: torch.device, dtype: Optional[torch.dtype],
           told: Mapping[str, Any]) -> Shared:
-    """Chooses, and has the chosen blocks compute their forward again.
+    """Chooses, and has the chosen blocks compute their forward again. Arguments and errors are those of `choose_for`."""
+    choice, on_host = choose_for(model, optimizer, card, step, batch, device, dtype, told)
+    return applied(model, choice, on_host)
+
+
+def choose_for(model: nn.Module, optimizer: Any, card: Union[int, str], step: Optional[Step], batch: Any, device: torch.device, dtype: Optional[torch.dtype],
+               told: Mapping[str, Any], rates: Optional[Rates] = None) -> tuple[CardChoice, int]:
+    """A choice that all ranks share, and bytes of host memory for all that is offloaded. The model is behind as before.
 
     Args:
       told: other arguments of `castor.wrap` by their names, ``folders``, and ``groups``: keys of the engine's config for groups of ranks.
+      rates: as `rates_for` measured them before; None: they are measured now.
 
     Raises:
-      InvalidArgument: the batch is missing, or the step cannot run on tensors without memory.
+      InvalidArgument: the step cannot run on tensors without memory.
       DoesNotFit: the card does not hold the step, with the smallest changes that would do.
     """
-    if batch is None:
-        raise InvalidArgument("card= holds a step's own tensors too, and their sizes are a batch's: give castor.wrap batch= as well, and step= for the loss")
-    size = parse_size(card, "card")
-    if device.type == "cuda":
-        size -= size // _SPARE
+    size = card_bytes(card, device)
     several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-    rates = measured(device, dtype or next(model.parameters()).dtype)
+    if rates is None:
+        rates = rates_for(model, device, dtype)
     if several:
         rates = Rates(*_of_first(list(rates)))
     on_host = host_bytes(told["host"], 0 if device.type == "cuda" else size)
     asked = Asked(model, optimizer, step or _loss_of_model, batch, size, on_host, device, dtype, _planned(told, dtype), rates)
-    choice, recomputed, moved = choose(asked)
-    if several:
-        choice, recomputed, moved = _agreed(asked, choice)
+    choice, _, _ = choose(asked)
+    return _agreed(asked, choice) if several else choice, on_host
+
+
+def rates_for(model: nn.Module, device: torch.device, dtype: Optional[torch.dtype]) -> Rates:
+    """Measuring takes memory of the device."""
+    return measured(device, dtype or next(model.parameters()).dtype)
+
+
+def applied(model: nn.Module, choice: CardChoice, on_host: int) -> Shared:
+    """The model gives its activations up as chosen. `on_host`: as `choose_for` says."""
     log.info("castor: %s", choice)
+    modules = dict(model.named_modules())
+    recomputed, moved = ([Block(name, modules[name]) for name in names] for names in (choice.recomputed, choice.moved))
     undo = [recompute(model, recomputed)]
     if moved:
         undo.append(move(moved, Moved(choice.moved_bytes)))
@@ -89,6 +110,8 @@ def _planned(told: Mapping[str, Any], dtype: Optional[torch.dtype]) -> dict[str,
         made["dtype"] = TRAINED[dtype].lower()
     if told["chunk"] is not None:
         made["chunk"] = told["chunk"]
+    if told.get("most_chunk") is not None:
+        made["max"] = told["most_chunk"]
     if told["update_in_backward"]:
         made["update_in_backward"] = True
     if told["reduce_dtype"] is not None:
@@ -114,7 +137,7 @@ def _of_first(said: Any) -> Any:
     return json.loads(said_by_all(json.dumps(said))[0])
 
 
-def _agreed(asked: Asked, mine: CardChoice) -> tuple[CardChoice, list[Block], list[Block]]:
+def _agreed(asked: Asked, mine: CardChoice) -> CardChoice:
     """Rank 0's blocks are those of all ranks, whose gathers are then alike, and the rank with the least room says how much chunks get."""
     again, away = _of_first([mine.recomputed, mine.moved])
     by_name = {block.name: block for block in blocks_of(asked.model)}
@@ -127,4 +150,4 @@ def _agreed(asked: Asked, mine: CardChoice) -> tuple[CardChoice, list[Block], li
     if least <= 0:
         raise InvalidArgument(f"ranks have batches of different sizes, and a step of some rank takes {format_size(-least)} more than its card= has: give all "
                               "ranks batches of one shape")
-    return dataclasses.replace(made, device_bytes=least), recomputed, moved
+    return dataclasses.replace(made, device_bytes=least)

@@ -98,6 +98,7 @@ class Budgets:
             both += self.device_asked or 0
         _say_if_above(host if host != "auto" else device, both, there, "this machine", "host" if host != "auto" else "device")
         self.fits = self.device >= resident
+        self._aside = 0  # of the host's
         self._left = -1  # to torch, when somebody looked last
         self._others = 0  # in use when the first step began, and not Castor's
 
@@ -111,6 +112,13 @@ class Budgets:
             raise DoesNotFit(f"{whose} keeps {format_size(size)} of states that are not of a parameter's shape, beside chunks in host memory, and the host "
                              f"budget is {format_size(self.host)}; raise the host budget by {size - self.host + (1 << 20)} bytes")
         self.host -= size
+        self._aside = size
+
+    def share(self, card: int, device: int, host: int) -> None:
+        """A card's first step is known: chunks have so much of the card, and of the host all but what was set aside."""
+        self.card, self.device, self.device_asked = card, device, device
+        self.host = max(host - self._aside, 1)
+        self.fits = device >= self._resident
 
     @property
     def measures(self) -> bool:

@@ -7,12 +7,13 @@ from __future__ import annotations
 import gc
 import logging
 import re
+from typing import Optional
 
 from castor._interrupts import uninterrupted
 from castor.errors import DoesNotFit, FailedPrecondition, Unavailable
 from castor.sizes import format_size
 from castor.torch._machine._budgets import Budgets
-from castor.torch._model import Owner
+from castor.torch._model import Moments, Owner
 
 log = logging.getLogger("castor")
 _ASK_EVERY = 16  # steps: ranks ask each other
@@ -113,17 +114,29 @@ class Placement:
                     "the first step showed" if budgets.card is None else "a step of batch=", format_size(wanted), format_size(budgets.device), self.given_back, instead)
         budgets.gave_back(wanted)
 
-    def _reseal(self, device: int, host: int) -> bool:
+    def share(self, held: Moments) -> None:
+        """The budgets are new, before a step has shown what is held at once.
+
+        Raises:
+          FailedPrecondition: somebody keeps tensors over parameters, on any rank.
+        """
+        if not self._reseal(self._budgets.device, self._budgets.host, held):
+            raise FailedPrecondition("card= places chunks before the first training forward, and tensors over parameters are kept, such as p.view(-1) or p.sum(): "
+                                     "let go of them, or give castor.wrap batch=, which places chunks at once")
+
+    def _reseal(self, device: int, host: int, held: Optional[Moments] = None) -> bool:
         """Whether nothing stood in the way: tensors over parameters that somebody keeps, on any rank."""
         runtime = self._runtime
+        if held is None:
+            # A step whose parameters kept views does not show what it needs at once.
+            held = runtime.opening.held if runtime.uses.stays else []
         for collects in (False, True):
             if collects:
                 gc.collect()
             runtime.let_go()
             try:
-                # A step whose parameters kept views does not show what it needs at once.
                 with uninterrupted():
-                    runtime.engine.reseal(device, host, runtime.opening.held if runtime.uses.stays else ())
+                    runtime.engine.reseal(device, host, held)
                     runtime.forwards.check.begin_anew()
                     runtime.choose_residents()
                 return True
