@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "chunk/text/budget_text.h"
 #include "chunk/text/units_text.h"
 #include "tools/cli/side_by_side.h"
 #include "tools/cli/text/text_forms.h"
@@ -19,6 +20,7 @@ namespace castor {
 namespace {
 
 constexpr int64_t kMostRanks = 1 << 16;
+constexpr int kMostOfAHost = 16;  // ranks, a GPU each
 constexpr Bytes kLeastChunk = MiB(1);
 // Budgets are raised by whole ones.
 constexpr Bytes kBudgetStep = MiB(1);
@@ -135,10 +137,31 @@ class Finder {
       Try("one shard group of all ranks", changed);
     }
     if (!free_layout()) return;
-    changed = flags_;
-    while (changed.world * 2 <= kMostRanks) {
-      changed.world *= 2;
-      if (Try(fmt::format("train on {} ranks", changed.world), changed)) break;
+    MoreRanks(/*hosts=*/false);
+    MoreRanks(/*hosts=*/true);
+  }
+
+  // Of as many hosts, whose memory and drives they share, or with hosts as
+  // those that there are.
+  void MoreRanks(bool hosts) {
+    for (int times = 2; flags_.world * times <= kMostRanks; times *= 2) {
+      PlanFlags changed = flags_;
+      changed.world *= times;
+      if (!hosts) {
+        changed.ranks_per_host *= times;
+        for (std::optional<Bytes>* budget :
+             {&changed.host_budget, &changed.nvme}) {
+          if (!*budget || IsUnlimited(**budget)) continue;
+          **budget = RoundDown(**budget / times, kBudgetStep);
+        }
+        if (changed.ranks_per_host > kMostOfAHost) return;
+      }
+      if (Try(fmt::format("train on {} ranks{}", changed.world,
+                          hosts ? ", with more hosts like this one"
+                                : ", which share the host's memory"),
+              changed)) {
+        return;
+      }
     }
   }
 

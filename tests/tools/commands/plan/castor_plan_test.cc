@@ -242,6 +242,22 @@ TEST(CastorPlanTest, CountsMomentsOf8Bits) {
   }
 }
 
+TEST(CastorPlanTest, ProposesMoreRanksWithTheMemoryThatThereIs) {
+  const ProcessOutcome refused =
+      Plan({kGpt2Xl, "--dtype", "bf16", "--device-budget", "4GiB",
+            "--host-budget", "8GiB", "--plain"});
+  ASSERT_EQ(refused.exit_code, 3) << refused.err;
+  // Eight ranks have an eighth of the host's memory each.
+  EXPECT_THAT(
+      refused.out,
+      AllOf(HasSubstr("train on 8 ranks, which share the host's memory"),
+            HasSubstr("--world 8 --device-budget 4GiB --host-budget "
+                      "1GiB --ranks-per-host 8"),
+            HasSubstr("train on 4 ranks, with more hosts like this one"),
+            HasSubstr("--world 4 --device-budget 4GiB --host-budget "
+                      "8GiB\n")));
+}
+
 TEST(CastorPlanTest, ProposesMomentsOf8BitsWhereBf16IsNotEnough) {
   const auto proposes = [](const char* host, std::string_view what) {
     const ProcessOutcome refused =
