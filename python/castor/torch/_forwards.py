@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from types import FrameType
 from typing import Any, Optional
@@ -20,6 +21,8 @@ from castor.torch._hooks import tensors_in
 from castor.torch._model import Owner, Param
 from castor.torch._parameters._guards import refuse_torchscript
 from castor.torch._turn import Turn, levels_to
+
+log = logging.getLogger("castor")
 
 
 class Forwards:
@@ -189,6 +192,9 @@ class Forwards:
     def run_out(self) -> None:
         """Torch has no memory, in whatever it is doing."""
         self._out_of_memory = True
+        card = self._runtime.opening.card
+        if card is not None:
+            log.warning("castor: %s", card.when_full())
 
     def _recover(self) -> None:
         """Torch ran out of memory since the last forward, and the program goes on."""

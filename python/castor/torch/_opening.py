@@ -54,7 +54,7 @@ class Opening:
         self.budgets = budgets
 
     def await_forward(self, runtime: Owner, model: nn.Module, first: FirstForward) -> None:
-        """The model's first training forward says what the card is to hold beside chunks."""
+        """The model's forwards say what the card is to hold beside chunks."""
         of_runtime, of_model = weakref.ref(runtime), weakref.ref(model)
 
         def share(shared: Shared) -> None:
@@ -77,7 +77,7 @@ class Opening:
             self.first = None
 
         self.first = first
-        first.await_in(model, share)
+        first.watch(model, lambda: (owner := of_runtime()) is not None and not owner.steps.begun, share)
 
     def take_back(self, budgets: Budgets) -> None:
         """The engine is made as it was."""

@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 import copy
+import gc
 import random
 import re
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +234,48 @@ def test_without_a_batch_a_model_without_a_loss_counts_a_cross_entropy() -> None
     assert trained(model, optimizer) == trained(*castor.wrap(*script()))
     logits = 4 * 4 * 32 * words
     assert model._castor.opening.card.step_bytes >= 3 * logits
+
+
+@pytest.mark.parametrize("name", ["llama", "plain"])
+def test_without_a_batch_larger_steps_share_the_card_anew(name: str) -> None:
+    """Between steps, before the larger forward. A card that does not hold the larger step refuses the forward, and smaller ones go on."""
+    small, large, huge = batch_for(name, 8, 32), batch_for(name, 8, 96), batch_for(name, 512, 96)
+    expected = losses(*castor.wrap(*made(name, torch.float32)), [small, large, small, large])
+    model, optimizer = made(name, torch.float32)
+    card = int(need(model, large) * 0.4)
+    model, optimizer = castor.wrap(model, optimizer, card=card, host=HOST)
+    told = losses(model, optimizer, [small])
+    first = model._castor.opening.card
+    told += losses_from(model, optimizer, [large])
+    second = model._castor.opening.card
+    assert second is not first and second.device_bytes + second.step_bytes == card
+    with pytest.raises(DoesNotFit, match="does not hold a step"):
+        step(model, huge)
+    assert model._castor.opening.card is second
+    with Alive(*model.buffers(), *(large.values() if isinstance(large, dict) else [])) as alive:
+        told += losses_from(model, optimizer, [small, large])
+    assert told == expected
+    borrowed = sum(p.numel() * p.itemsize for p in model.parameters()) if model._castor.residents.active else 0
+    assert alive.peak <= second.step_bytes + borrowed + 64
+    assert model._castor.opening.card is second
+
+
+def test_a_model_that_watches_its_forwards_is_not_kept() -> None:
+    model, optimizer = castor.wrap(*made("llama", torch.float32), card="16MiB", host=HOST)
+    losses(model, optimizer, [batch_for("llama", 2)])
+    gone = weakref.ref(model)
+    del model, optimizer
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_card_that_is_full_all_the_same_names_the_step_it_was_shared_for(caplog: pytest.LogCaptureFixture) -> None:
+    model, optimizer = castor.wrap(*made("llama", torch.float32), card="32MiB", host=HOST)
+    losses(model, optimizer, [batch_for("llama", 2)])
+    with caplog.at_level("WARNING", "castor"):
+        model._castor.forwards.run_out()  # as torch's allocator of a GPU tells
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert re.search(r"card='32.00 MiB' was shared for a batch of 2 x 96, whose step peaks at \d.* in the (for|back)ward of .*: give castor.wrap batch=", said), said
 
 
 def test_without_a_batch_what_cannot_be_told_is_refused() -> None:

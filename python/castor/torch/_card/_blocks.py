@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from castor._derive import is_layer_of_transformers, is_recomputed
 
 _LISTS = (nn.ModuleList, nn.Sequential)
+_CHANGED = ("gradient_checkpointing", "_gradient_checkpointing_func", "forward")  # attributes
 
 
 class Block(NamedTuple):
@@ -56,7 +58,8 @@ def recompute(model: nn.Module, blocks: Sequence[Block]) -> Callable[[], None]:
     layers = [block.module for block in blocks if is_layer_of_transformers(block.module)]
     around = [module for module in model.modules() if layers and hasattr(module, "gradient_checkpointing") and not is_layer_of_transformers(module)]
     others = [block.module for block in blocks if not is_layer_of_transformers(block.module)]
-    before = [(module, dict(vars(module))) for module in (*layers, *around, *others)]
+    # A model whose last reference goes is to go at once: nothing here holds its modules.
+    before = [(weakref.ref(module), {name: vars(module)[name] for name in _CHANGED if name in vars(module)}) for module in (*layers, *around, *others)]
     for module in (*layers, *around):
         module.gradient_checkpointing = True  # type: ignore[assignment]
     for module in layers:
@@ -65,10 +68,12 @@ def recompute(model: nn.Module, blocks: Sequence[Block]) -> Callable[[], None]:
         module.forward = functools.partial(_forward_again, module.forward)  # type: ignore[method-assign]
 
     def take_back() -> None:
-        for module, attributes in before:
-            for name in ("gradient_checkpointing", "_gradient_checkpointing_func", "forward"):
+        for held, attributes in before:
+            module = held()
+            if module is None:
+                continue
+            for name in _CHANGED:
                 module.__dict__.pop(name, None)
-                if name in attributes:
-                    module.__dict__[name] = attributes[name]
+            module.__dict__.update(attributes)
 
     return take_back

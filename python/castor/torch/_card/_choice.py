@@ -23,6 +23,7 @@ from castor.torch._card._blocks import Block, blocks_of, recompute
 from castor.torch._card._changes import changes_for
 from castor.torch._card._moving import DryMoved, move
 from castor.torch._card._rates import Rates
+from castor.torch._dry._fakes import tensors_of_batch
 from castor.torch._dry._memory import StepMemory
 from castor.torch._dry._step import Step, dry_step
 
@@ -57,6 +58,16 @@ class CardChoice:
     blocks: int
     """Of how many there are."""
     options: tuple[Option, ...]
+    peak: str
+    """Where a step takes the most: ``"backward of lm_head"``."""
+    shapes: tuple[tuple[int, ...], ...]
+    """Of the batch's tensors."""
+
+    def when_full(self) -> str:
+        """What to do where torch finds no memory all the same."""
+        told = " and ".join(dict.fromkeys(" x ".join(map(str, shape)) for shape in self.shapes)) or "no tensors"
+        return (f"card={format_size(self.card_bytes)!r} was shared for a batch of {told}, whose step peaks at {format_size(self.step_bytes)} in the {self.peak}: "
+                "give castor.wrap batch= of the largest size, a smaller batch, or a larger card=")
 
     def __str__(self) -> str:
         moves = f", {len(self.moved)} keep activations in {format_size(self.moved_bytes)} of host memory" if self.moved else ""
@@ -115,6 +126,7 @@ class _Ways:
         self.blocks = sorted(blocks, key=lambda block: flops(block) / size(block))
         self._sizes, self._flops = [size(block) for block in self.blocks], [flops(block) for block in self.blocks]
         self._exact: dict[_Way, tuple[int, int]] = {_Way(0, 0): (self._whole.peak_bytes, 0)}  # bytes of the step, and of the host
+        self.peaks: dict[_Way, str] = {_Way(0, 0): _peak_of(self._whole)}  # where these bytes of the step are
         self.options: dict[_Way, Option] = {}
 
     def of(self, way: _Way) -> tuple[list[Block], list[Block]]:
@@ -127,6 +139,7 @@ class _Ways:
             memory, on_host = self._asked.needs(*self.of(way))
             late = max(self._sizes[way.given_up - way.moved:way.given_up], default=0) if self._asked.device.type == "cuda" else 0
             self._exact[way] = memory.peak_bytes + late, on_host  # a GPU's memory is free when the copy from there is over
+            self.peaks[way] = _peak_of(memory)
         return self._exact[way]
 
     def estimated_bytes(self, given_up: int) -> int:
@@ -196,8 +209,13 @@ def choose(asked: Asked) -> tuple[CardChoice, list[Block], list[Block]]:
     size, on_host = ways.exact_bytes(best)
     recomputed, moved = ways.of(best)
     choice = CardChoice(asked.card_bytes, size, asked.card_bytes - size, with_gaps(on_host), tuple(block.name for block in recomputed),
-                        tuple(block.name for block in moved), most, tuple(ways.options[way] for way in sorted(ways.options)))
+                        tuple(block.name for block in moved), most, tuple(ways.options[way] for way in sorted(ways.options)), ways.peaks[best],
+                        tuple(tuple(tensor.shape) for tensor in tensors_of_batch(asked.batch)))
     return choice, recomputed, moved
+
+
+def _peak_of(memory: StepMemory) -> str:
+    return f"{memory.peak_moment} of {memory.peak_module or 'the model itself'}"
 
 
 def with_gaps(on_host: int) -> int:

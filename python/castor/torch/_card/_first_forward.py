@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
-"""``card=`` without a batch: the first training forward of the model tells what the card is to hold, before anything of the forward runs.
+"""``card=`` without a batch: the model's forwards tell what the card is to hold, before anything of a forward runs.
 
-Chunks have the whole card until then. What is chosen is chosen for a skeleton of the model, made before `castor.wrap` puts the parameters into chunks: the
+Chunks have the whole card until the first forward with gradients on. A later one with larger arguments, at the beginning of a step, has the card shared
+anew. What is chosen is chosen for a skeleton of the model, made before `castor.wrap` puts the parameters into chunks: the
 same modules around parameters without memory.
 """
 
@@ -11,13 +12,21 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, Optional, Union
+from typing import Any, NamedTuple, Optional, Union
 
 import torch
 from torch import Tensor, nn
 
 from castor.errors import InvalidArgument
+from castor.torch._card._choice import CardChoice
 from castor.torch._card._sharing import Shared, applied, choose_for, rates_for
+from castor.torch._dry._fakes import tensors_of_batch
+
+
+class _Applied(NamedTuple):
+    choice: CardChoice
+    on_host: int
+    take_back: Callable[[], None]
 
 
 class FirstForward:
@@ -39,32 +48,41 @@ class FirstForward:
             raise InvalidArgument(f"card= without batch= copies the model without its parameters, which fails here ({error}): give castor.wrap batch= as well, and "
                                   "step= for the loss") from error
         self._told = {**told, "units": [unit if isinstance(unit, type) else memo[id(unit)] for unit in told["units"]]}
-        self._model: weakref.ref[nn.Module]
-        self._hook: Any = None
+        self._elements = -1  # of arguments, of the largest forward so far
+        self._applied: Optional[_Applied] = None
 
     def __deepcopy__(self, memo: Any) -> FirstForward:
         return self  # a copy of the model is plain, and its forwards are nobody's first
 
-    def await_in(self, model: nn.Module, then: Callable[[Shared], None]) -> None:
-        """`then`: takes what the card holds, behind the choice and before the forward."""
-        self._model, self._then = weakref.ref(model), then
-        self._hook = model.register_forward_pre_hook(self._before, prepend=True, with_kwargs=True)
+    def watch(self, model: nn.Module, may: Callable[[], bool], then: Callable[[Shared], None]) -> None:
+        """`may`: whether chunks can be placed anew. `then`: places them as shared, behind the choice and before the forward."""
+        self._model, self._may, self._then = weakref.ref(model), may, then
+        model.register_forward_pre_hook(self._before, prepend=True, with_kwargs=True)
 
     def _before(self, model: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         if model is not self._model() or not torch.is_grad_enabled():
+            return
+        elements = sum(tensor.numel() for tensor in tensors_of_batch((arguments, keywords)))
+        if elements <= self._elements or (self._applied is not None and not self._may()):
             return
         modules = dict(model.named_modules())
         for name, module in self._skeleton.named_modules():
             if name in modules:
                 module.training = modules[name].training
-        shared = applied(model, *choose_for(self._skeleton, self._optimizer, self._card, _step, (arguments, keywords), self._device, self._dtype, self._told,
-                                            self._rates))
+        choice, on_host = choose_for(self._skeleton, self._optimizer, self._card, _step, (arguments, keywords), self._device, self._dtype, self._told,
+                                     self._rates)
+        before = self._applied
+        if before is not None:
+            before.take_back()
+        shared = applied(model, choice, on_host)
         try:
             self._then(shared)
         except BaseException:
             shared.take_back()
+            if before is not None:
+                self._applied = before._replace(take_back=applied(model, before.choice, before.on_host).take_back)
             raise
-        self._hook.remove()
+        self._applied, self._elements = _Applied(choice, on_host, shared.take_back), elements
 
 
 def _without_memory(name: str, parameter: nn.Parameter) -> nn.Parameter:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Optional
 
@@ -115,12 +116,16 @@ def _forward_moved(saver: Moved, forward: Callable[..., Any], *arguments: Any, *
 
 def move(blocks: Iterable[Block], saver: Moved) -> Callable[[], None]:
     """Has each block's activations moved by `saver`. Returns what takes all of it back."""
-    before = [(block.module, vars(block.module).get("forward")) for block in blocks]
-    for module, _ in before:
+    modules = [block.module for block in blocks]
+    before = [(weakref.ref(module), vars(module).get("forward")) for module in modules]
+    for module in modules:
         module.forward = functools.partial(_forward_moved, saver, module.forward)  # type: ignore[method-assign]
 
     def take_back() -> None:
-        for module, forward in before:
+        for held, forward in before:
+            module = held()
+            if module is None:
+                continue
             del module.forward
             if forward is not None:
                 module.forward = forward
