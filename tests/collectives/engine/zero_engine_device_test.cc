@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "chunk/base/dtype.h"
@@ -105,15 +106,19 @@ TEST_F(MemoryOutOfTheHostsReach, TrainsOverThreeTiersToTheSameBits) {
 }
 
 TEST_F(MemoryOutOfTheHostsReach, UpdatesOnTheDeviceToTheSameBits) {
-  for (DType dtype : {DType::kF32, DType::kBF16}) {
+  for (const auto& [dtype, moments] :
+       {std::pair(DType::kF32, DType::kBF16),
+        std::pair(DType::kBF16, DType::kBF16),
+        std::pair(DType::kBF16, DType::kBlocks8)}) {
     if (TestStride() > 1 && dtype == DType::kF32) continue;
-    const ToyModel model = MakeToyModel(52, 24, 2000, dtype);
+    const ToyModel model =
+        MakeToyModel(52, 24, IsBlocks8(moments) ? 9000 : 2000, dtype);
     ToyRun run;
     run.steps = 4;
     run.unused = {2, 9};
     ZeroOptions options = Roomy(3);
     options.clip_norm = 0.05;
-    options.optimizer.moment_dtype = DType::kBF16;
+    options.optimizer.moment_dtype = moments;
     options.optimizer.stochastic_rounding = true;
     ExpectTheSameOn(&guarded_, model, run, 1, options);
     EXPECT_EQ(result_.stats.tiers[TierIndex(Tier::kHost)].peak, Bytes(0));

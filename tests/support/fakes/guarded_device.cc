@@ -164,7 +164,7 @@ void GuardedDevice::Optimize(Lane& lane, const OptimizerBuffers& buffers,
                              Elements count, const OptimizerScalars& scalars,
                              float grad_factor) {
   OptimizerBuffers real = buffers;
-  const Bytes moments = BytesOf(count, buffers.moment_dtype);
+  const Bytes moments = BytesToHold(count, buffers.moment_dtype);
   real.grad = memory_->Real(static_cast<const std::byte*>(buffers.grad),
                             BytesOf(count, buffers.grad_dtype));
   real.param = memory_->Real(buffers.param, BytesOf(count, DType::kF32));

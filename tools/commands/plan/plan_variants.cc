@@ -12,9 +12,9 @@
 
 #include "chunk/text/budget_text.h"
 #include "chunk/text/units_text.h"
-#include "tools/cli/side_by_side.h"
 #include "tools/cli/text/text_forms.h"
 #include "tools/commands/plan/plan_outcome.h"
+#include "tools/commands/side_by_side.h"
 
 namespace castor {
 namespace {

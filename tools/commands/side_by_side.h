@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_TOOLS_CLI_SIDE_BY_SIDE_H_
-#define CASTOR_TOOLS_CLI_SIDE_BY_SIDE_H_
+#ifndef CASTOR_TOOLS_COMMANDS_SIDE_BY_SIDE_H_
+#define CASTOR_TOOLS_COMMANDS_SIDE_BY_SIDE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -20,4 +20,4 @@ void SideBySide(size_t count, const std::function<void(size_t)>& task,
 
 }  // namespace castor
 
-#endif  // CASTOR_TOOLS_CLI_SIDE_BY_SIDE_H_
+#endif  // CASTOR_TOOLS_COMMANDS_SIDE_BY_SIDE_H_

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/cli/side_by_side.h"
+#include "tools/commands/side_by_side.h"
 
 #include <sched.h>
 
