@@ -44,8 +44,8 @@ Result<ChunkLayout> ChooseLayout(std::span<const ParamSpec> params,
                                  const SealBudgets& budgets,
                                  const SealOptions& declared);
 
-// Moments of smaller parameters are never kept in 8 bits: norms and biases among
-// them take little memory and much precision (Dettmers et al. 2022).
+// Moments of smaller parameters are never kept in 8 bits: norms and biases
+// among them take little memory and much precision (Dettmers et al. 2022).
 inline constexpr Elements kLeastMoments8{4096};
 
 // InvalidArgument, naming the first parameter, where a layout that was made

@@ -4,10 +4,10 @@
 #ifndef CASTOR_OFFLOAD_KERNELS_CONVERT_H_
 #define CASTOR_OFFLOAD_KERNELS_CONVERT_H_
 
-// Conversions between fp32 and the low-precision types: rounding to nearest
-// even, denormals kept, one canonical NaN, the same bits on every path and in
-// every floating-point mode of the caller, as bfloat16.h and float16.h give
-// them one by one. Pure functions, thread-safe.
+// Conversions between fp32 and the low-precision types. Values are rounded to
+// nearest even; denormals are kept, and a NaN becomes the canonical NaN. Bits
+// equal those of bfloat16.h and float16.h on every path and in every
+// floating-point mode of the caller. Pure functions, thread-safe.
 
 #include <cstdint>
 

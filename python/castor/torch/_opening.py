@@ -77,7 +77,12 @@ class Opening:
             self.first = None
 
         self.first = first
-        first.watch(model, lambda: (owner := of_runtime()) is not None and not owner.steps.begun, share)
+        def may_again() -> bool:
+            # Ranks see batches of different lengths, and place chunks together.
+            owner = of_runtime()
+            return owner is not None and not owner.engine.several and not owner.steps.begun
+
+        first.watch(model, may_again, share)
 
     def take_back(self, budgets: Budgets) -> None:
         """The engine is made as it was."""

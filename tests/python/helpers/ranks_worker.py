@@ -957,9 +957,12 @@ def card(folder: str, with_batch: bool = True) -> dict[str, Any]:
     model, optimizer = card_cases.made("llama", torch.float32)
     plain, plainly = card_cases.made("llama", torch.float32)
     whole = torch.nn.parallel.DistributedDataParallel(plain)
-    expected = card_cases.losses(whole, plainly, [batch] * 3)
+    batches = [batch] * 3
+    if not with_batch:
+        batches.append(card_cases.batch_for("llama", 4, 128 if dist.get_rank() else 64))  # longer on one rank than the batch that shared the card
+    expected = card_cases.losses(whole, plainly, batches)
     model, optimizer = castor.wrap(model, optimizer, card="17MiB", host="64MiB", timeout_s=60, **({"batch": batch} if with_batch else {}))
-    told = card_cases.losses(model, optimizer, [batch] * 3)
+    told = card_cases.losses(model, optimizer, batches)
     chosen: list[Any] = [None, None]
     dist.all_gather_object(chosen, [*model._castor.opening.card.recomputed, *model._castor.opening.card.moved])
     return {"losses": told, "plain": expected, "chosen": chosen}

@@ -13,6 +13,7 @@ from ranks import run
 from torch import nn
 
 import castor.torch as castor
+from castor import _plan as plan
 
 WIDTH = 96  # of matrices with 9,216 elements; biases and norms keep float32
 
@@ -84,6 +85,16 @@ def test_moments_take_a_quarter_of_the_memory() -> None:
     elements = 512 * 512
     assert peak[None] - peak["8bit"] > 2 * (4 - 1.04) * elements
     assert peak[torch.bfloat16] - peak["8bit"] > 2 * (2 - 1.04) * elements
+
+
+def test_a_plan_counts_them() -> None:
+    model: Any = nn.Linear(512, 512, bias=False)
+    held = {}
+    for moments in ("f32", "8bit"):
+        found = plan.plan(model, optimizer=torch.optim.AdamW(model.parameters()), device_budget="64MiB", host_budget="64MiB", moments=moments)
+        held[moments] = sum(tier.planned_bytes for tier in found.tiers)
+    elements = 512 * 512
+    assert held["f32"] - held["8bit"] == pytest.approx(2 * (4 - 132 / 128) * elements, rel=0.02)
 
 
 def test_a_checkpoint_goes_on_with_the_same_bits(tmp_path: Path) -> None:

@@ -120,8 +120,8 @@ Result<Document> CompareWithRun(const PlanSubject& subject,
                                 const std::string& file, Status* completeness);
 
 // --- Other configurations ----------------------------------------------------
-// What of a plan that fits is compared with others. A plan of a large model
-// weighs too much for all of its variants to be kept whole.
+// The figures of a plan that fits, by which variants are compared. Whole plans
+// of a large model's variants would take too much memory.
 struct PlanFigures {
   PlanFlags flags;
   Bytes device;  // PlanOutcome::device_total, and so on

@@ -141,8 +141,8 @@ class Finder {
     MoreRanks(/*hosts=*/true);
   }
 
-  // Of as many hosts, whose memory and drives they share, or with hosts as
-  // those that there are.
+  // Ranks share the memory and drives of this host, or more hosts come with
+  // more ranks.
   void MoreRanks(bool hosts) {
     for (int times = 2; flags_.world * times <= kMostRanks; times *= 2) {
       PlanFlags changed = flags_;
@@ -293,7 +293,7 @@ bool Better(const PlanFigures& a, const PlanFigures& b) {
 // twice the chunks.
 size_t PlansAtOnce(const PlanOutcome& outcome) {
   constexpr Bytes kMost = MiB(128);
-  constexpr Bytes kOfChunk = KiB(6);
+  constexpr Bytes kOfChunk = KiB(7);
   const auto chunks = std::max<int64_t>(1, std::ssize(outcome.layout.chunks()));
   return 1 + static_cast<size_t>(kMost / (kOfChunk * chunks));
 }

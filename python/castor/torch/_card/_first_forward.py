@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The Castor Authors
 """``card=`` without a batch: the model's forwards tell what the card is to hold, before anything of a forward runs.
 
-Chunks have the whole card until the first forward with gradients on. A later one with larger arguments, at the beginning of a step, has the card shared
-anew. What is chosen is chosen for a skeleton of the model, made before `castor.wrap` puts the parameters into chunks: the
+Chunks have the whole card until the first forward with gradients on. On one rank, a later forward with larger arguments, at the
+beginning of a step, has the card shared anew. What is chosen is chosen for a skeleton of the model, made before `castor.wrap` puts the parameters into chunks: the
 same modules around parameters without memory.
 """
 
@@ -55,7 +55,7 @@ class FirstForward:
         return self  # a copy of the model is plain, and its forwards are nobody's first
 
     def watch(self, model: nn.Module, may: Callable[[], bool], then: Callable[[Shared], None]) -> None:
-        """`may`: whether chunks can be placed anew. `then`: places them as shared, behind the choice and before the forward."""
+        """`may`: whether chunks can be placed once more. `then`: places them as shared, behind the choice and before the forward."""
         self._model, self._may, self._then = weakref.ref(model), may, then
         model.register_forward_pre_hook(self._before, prepend=True, with_kwargs=True)
 
